@@ -1,0 +1,66 @@
+// A check is two pure functions: plan(case) says which runs it needs, judge(case, results) says what they show. The oracle
+// never loads or calls a kernel; fuzz/runner does.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/flashproof_kernel.h"
+#include "oracle/verdict.h"
+#include "reference/arithmetic.h"
+
+namespace flashproof {
+
+/// What is known of the kernel that produced a result.
+struct Subject {
+  std::string name;
+  std::string config;
+  uint64_t features = 0;
+  flashproof_conventions conventions = FLASHPROOF_DEFAULT_CONVENTIONS;
+  std::string arithmetic;  ///< as declared for this problem and config; "" unknown
+};
+
+/// How the runner lays a case out around the logical data; never visible to a correct kernel.
+struct Placement {
+  bool nan_outside = true;      ///< padding, unused page slots and stride gaps of inputs hold NaN; else ordinary finite noise
+  bool largest_hidden = false;  ///< keys hidden from every row hold the largest finite values (NaN if the kernel bears it)
+  uint64_t poison = 1;          ///< seed of output and workspace poison
+};
+
+struct Run {
+  Case c;
+  Placement placement;
+};
+
+enum class RunStatus { ok, rejected, error, crash, timeout };
+
+struct MemoryReport {
+  std::string red_zone;        ///< first buffer written outside its bounds, with the offset; "" = none
+  std::string input_changed;   ///< first input that was written; "" = none
+  std::string unwritten;       ///< first output element still holding poison; "" = none
+  std::string tail_touched;    ///< first element past the used length that was written (convention: untouched) or not zeroed
+};
+
+struct RunResult {
+  RunStatus status = RunStatus::ok;
+  std::string message;  ///< of a rejection, an error, a signal
+  Outputs outputs;      ///< logical (packed), valid when status is ok
+  MemoryReport memory;
+  double seconds = 0;   ///< of the kernel's calls
+};
+
+struct Check {
+  const char* id;         ///< "bound", "readout", "exact_inputs", "isolation", "reject"
+  const char* guarantee;  ///< one line for reports
+  bool (*applies)(const Case&, const Subject&);
+  std::vector<Run> (*plan)(const Case&, const Subject&);
+  Verdict (*judge)(const Case&, const Subject&, std::span<const Run>, std::span<const RunResult>);
+};
+
+/// All checks, in the order they run.
+std::span<const Check> all_checks();
+
+/// A verdict for results that are not ok (crash, timeout, error, rejection of a legal problem); nullptr-like empty `check` if all are ok.
+Verdict judge_status(const char* check, std::span<const RunResult>);
+
+}  // namespace flashproof

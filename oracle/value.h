@@ -1,0 +1,63 @@
+// The exact value of every output of attention, with a radius: O, L, dQ, dK, dV, dsink, dbias.
+//
+// Three strengths, escalated by need (Ziv's strategy): certified double (one pass, running or a-priori error bound, own exp
+// and log), MPFR at 128 bits with a running bound, MPFI intervals at rising precision up to 4096 bits. An enclosure
+// [mid - radius, mid + radius] always contains the exact value of DESIGN's formulas on the encoded inputs.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "reference/inputs.h"
+
+namespace flashproof {
+
+/// Rows to evaluate: flat row numbers of [total_q, H] (O, L, dQ) and of [total_k, Hk] (dK, dV). `all` overrides the lists.
+struct Sample {
+  bool all = true;
+  std::vector<int64_t> query_rows, key_rows;
+};
+/// All rows while the work (multiply-adds) is at most `budget`; else first, last, tile edges, `extra` rows and random ones by seed.
+Sample sample_rows(const Problem&, double budget, int64_t tile_m, int64_t tile_n, const std::vector<int64_t>& extra_query_rows,
+                   uint64_t seed);
+
+/// Values of one output tensor, flat like the tensor; elements outside the sample have known == 0.
+struct OutputValues {
+  std::vector<double> mid, radius;
+  std::vector<double> condition;  ///< the sum of magnitudes the value is made of, e.g. sum_j p_j |v_jc| for O
+  std::vector<uint8_t> known;
+};
+
+struct Values {
+  OutputValues output[output_count];  ///< indexed by OutputId; empty vectors where not asked for
+  const OutputValues& operator[](OutputId id) const { return output[int(id)]; }
+  OutputValues& operator[](OutputId id) { return output[int(id)]; }
+};
+
+/// First strength, on `threads` cores (0: all). L of a row without keys and sink is -infinity with radius 0. Rows that a
+/// non-finite input reaches are left unknown (DESIGN, non-finite inputs; see oracle/nonfinite.h).
+Values value_double(const Inputs&, const Sample&, int threads = 0);
+
+enum class Strength { certified_double, mpfr, interval };
+
+struct Enclosure {
+  double mid = 0, radius = 0;  ///< radius covers the rounding of mid too
+  Strength strength = Strength::certified_double;
+};
+/// Enclosure of one element with radius at most `wanted` (absolute) where 4096 bits suffice.
+Enclosure enclose(const Inputs&, OutputId, int64_t index, double wanted);
+
+struct Rounded {
+  uint32_t bits = 0;       ///< the exact value rounded to the format
+  uint32_t other = 0;      ///< a tie that could not be excluded: the other neighbour, else == bits
+  bool undecided = false;  ///< 4096 bits and the exact tie tests left two neighbours
+  Strength strength = Strength::certified_double;
+};
+/// Correct rounding of one element to `dtype` (ties of O and L without softcap are decided exactly: numerics 4.2).
+Rounded correctly_rounded(const Inputs&, OutputId, int64_t index, DType dtype);
+/// The same for all of O and L: what a backward in mode `backward_exact` reads.
+void correctly_rounded_forward(const Inputs&, Tensor& o, Tensor& lse);
+
+/// The value to 128 bits as hexadecimal ("0x1.8p+3"), for dumps that any program can read.
+std::string value_hex128(const Inputs&, OutputId, int64_t index);
+
+}  // namespace flashproof
