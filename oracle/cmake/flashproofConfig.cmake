@@ -1,0 +1,10 @@
+# Read by find_package(flashproof): what a consumer's link needs, then the targets.
+include(CMakeFindDependencyMacro)
+list(PREPEND CMAKE_MODULE_PATH ${CMAKE_CURRENT_LIST_DIR})
+find_dependency(GMP)
+find_dependency(MPFR)
+find_dependency(MPFI)
+find_dependency(Boost 1.81)
+find_dependency(Threads)
+list(POP_FRONT CMAKE_MODULE_PATH)
+include(${CMAKE_CURRENT_LIST_DIR}/flashproofTargets.cmake)
