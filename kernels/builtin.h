@@ -1,0 +1,22 @@
+// The kernels that are linked into the program; each is described in its own file.
+#pragma once
+#include "kernels/flashproof_kernel.h"
+
+namespace flashproof {
+
+const flashproof_kernel* cpu_standard_kernel();  ///< kernels/cpu/standard.cpp: materialised scores
+const flashproof_kernel* cpu_flash2_kernel();    ///< kernels/cpu/flash2.cpp: FlashAttention 2
+const flashproof_kernel* cpu_decode_kernel();    ///< kernels/cpu/decode.cpp: FlashDecoding, split KV and combine
+
+/// All of them with their names ("cpu:flash2"); the GPU's follow where the build has CUDA.
+struct BuiltinKernel {
+  const char* name;
+  const flashproof_kernel* (*kernel)();
+};
+struct BuiltinKernels {
+  const BuiltinKernel* first;
+  int count;
+};
+BuiltinKernels builtin_kernel_table();
+
+}  // namespace flashproof
