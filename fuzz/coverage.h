@@ -1,0 +1,58 @@
+// Cells of the configuration space: pairs of features x tile-edge classes of the query and key lengths.
+//
+// A case visits cell (f, g, side, edge) when its problem has both features and one batch entry's length on that side stands
+// to the tile as the edge class says. Device code has no line coverage; this is what a campaign reports instead, with the
+// feasible cells of a kernel as the whole.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fuzz/kernel_library.h"
+#include "reference/problem.h"
+
+namespace flashproof {
+
+enum class Feature : int {
+  bf16, fp16, fp32, e4m3, e5m2, batch, gqa, value_dim, packed, seqused, paged, strides, causal, window, top_left, short_keys,
+  scale, softcap, alibi, bias, sink, dropout, descale, backward,
+};
+constexpr int feature_count = 24;
+const char* name_of(Feature);
+bool has(const Problem&, Feature);
+
+/// A length against a tile: 0, 1, tile - 1, tile, tile + 1, other lengths below tile - 1, multiples of it, the rest.
+enum class Edge : int { zero, one, below, exact, above, inside, multiple, ragged };
+constexpr int edge_count = 8;
+const char* name_of(Edge);
+/// Classes are tried in the order of the enumeration, so length 1 with tile 1 is `one`.
+Edge edge_of(int64_t length, int64_t tile);
+
+struct TileShape {
+  int64_t m = 64, n = 64;
+};
+/// Tile of the kernel's declared arithmetic for a config; 64 x 64 where it declares none.
+TileShape tile_of(const LoadedKernel&, const std::string& config);
+
+/// Whether both features can stand in one legal problem that the kernel's capabilities admit.
+bool feasible(const LoadedKernel&, Feature, Feature);
+/// Whether the kernel's capabilities admit the feature at all.
+bool admits(const LoadedKernel&, Feature);
+
+/// Visits by cell; mergeable by addition.
+class Coverage {
+ public:
+  void visit(const Problem&, const TileShape&);
+  struct Summary {
+    int64_t visited = 0, feasible = 0;
+    std::vector<std::string> emptiest;  ///< names of the feasible cells with the fewest visits, at most `most`
+  };
+  /// Over the union of the kernels' feasible cells.
+  Summary summary(const std::vector<const LoadedKernel*>&, int most = 3) const;
+
+ private:
+  static int cell(Feature, Feature, int side, Edge);
+  std::vector<int64_t> visits_ = std::vector<int64_t>(feature_count * feature_count * 2 * edge_count, 0);
+};
+
+}  // namespace flashproof

@@ -1,0 +1,39 @@
+// Random cases for a kernel, as a pure function of (campaign seed, index): geometry and data seeded apart, boundaries first.
+//
+// Two features, a tile-edge class of each side, and a tile are drawn first, so that every cell of fuzz/coverage.h is reached
+// soon; what else the kernel can do is switched on with a small probability. Drawing is by RapidCheck generators under our
+// own seeds; reduction is ours too (fuzz/reduce.h), since RapidCheck does not shrink dependent draws to a minimum.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fuzz/coverage.h"
+#include "fuzz/kernel_library.h"
+#include "reference/case.h"
+
+namespace flashproof {
+
+/// One tunable and its legal values, from flashproof_kernel.tunables.
+struct Tunable {
+  std::string name;
+  std::vector<int64_t> values;
+};
+/// Parses "tile_m=16:128:16 tile_n=16,32"; throws UnavailableError naming the kernel's wrong text.
+std::vector<Tunable> parse_tunables(const LoadedKernel&);
+
+/// What a campaign may draw from, beside the kernel's own range.
+struct Range {
+  double work = 3e6;              ///< multiply-adds of one forward, about; one case in 50 may have ten times as much
+  std::vector<FileData> files;    ///< not empty: data come from these safetensors files
+};
+
+struct Drawn {
+  Case c;
+  std::string config;
+  TileShape tile;
+};
+Drawn generate(const LoadedKernel&, const Range&, uint64_t campaign_seed, uint64_t index);
+
+}  // namespace flashproof
