@@ -1,0 +1,94 @@
+// Planning, running and judging of one case; see execute.h.
+#include "fuzz/execute.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "reference/nearest_word.h"
+#include "reference/errors.h"
+
+namespace flashproof {
+namespace {
+
+double now() {
+  using namespace std::chrono;
+  return duration<double>(steady_clock::now().time_since_epoch()).count();
+}
+
+bool wanted(const Job& job, const Check& check) {
+  return job.checks.empty() || std::find(job.checks.begin(), job.checks.end(), check.id) != job.checks.end();
+}
+
+std::string file_name_of(const std::string& kernel) {
+  std::string name = kernel.substr(kernel.rfind('/') + 1);
+  if (name.ends_with(".so")) name.resize(name.size() - 3);
+  std::replace(name.begin(), name.end(), ':', '-');
+  return name;
+}
+
+std::string quoted(const std::string& text) { return "'" + text + "'"; }
+
+}  // namespace
+
+Status Judgement::status() const {
+  if (!rejected.empty()) return Status::rejected;
+  Status worst = Status::pass;
+  const auto rank = [](Status s) { return s == Status::fail ? 3 : s == Status::inconclusive ? 2 : s == Status::rejected ? 1 : 0; };
+  for (const Verdict& verdict : verdicts)
+    if (rank(verdict.status) > rank(worst)) worst = verdict.status;
+  return worst;
+}
+
+const Verdict* Judgement::failure() const {
+  for (const Verdict& verdict : verdicts)
+    if (verdict.status == Status::fail) return &verdict;
+  return nullptr;
+}
+
+Judgement execute(Worker& worker, const LoadedKernel& kernel, const Job& job) {
+  Judgement judgement;
+  std::string reason;
+  if (!supports(kernel, job.c.problem, job.config, reason)) {
+    judgement.rejected = reason.empty() ? "rejected without a reason" : reason;
+    return judgement;
+  }
+  const Subject subject = subject_of(kernel, job.c.problem, job.config);
+  for (const Check& check : all_checks()) {
+    if (!wanted(job, check) || !check.applies(job.c, subject)) continue;
+    const double start = now();
+    const std::vector<Run> runs = check.plan(job.c, subject);
+    std::vector<RunResult> results;
+    for (const Run& run : runs) {
+      results.push_back(worker.run(run, job.config));
+      judgement.kernel_seconds += results.back().seconds;
+    }
+    judgement.verdicts.push_back(check.judge(job.c, subject, runs, results));
+    judgement.oracle_seconds += now() - start;
+  }
+  judgement.oracle_seconds -= judgement.kernel_seconds;
+  return judgement;
+}
+
+void validate_check_ids(const std::vector<std::string>& ids) {
+  std::vector<std::string> known;
+  for (const Check& check : all_checks()) known.push_back(check.id);
+  for (const std::string& id : ids)
+    if (std::find(known.begin(), known.end(), id) == known.end())
+      throw UsageError("no check is called `" + id + "`; the nearest is `" + nearest_word(id, known) +
+                       "`. `flashproof list checks` shows all");
+}
+
+std::string bucket_of(const LoadedKernel& kernel, const Verdict& verdict) {
+  std::string bucket = file_name_of(kernel.name) + "." + verdict.check + "." + verdict.kind;
+  if (verdict.where.index >= 0) bucket += std::string(".") + name_of(verdict.where.output);
+  return bucket;
+}
+
+std::string replay_line(const LoadedKernel& kernel, const Job& job, const std::string& check) {
+  std::string line = "./flashproof replay --kernel " + kernel.name;
+  if (!job.config.empty()) line += " --config " + job.config;
+  if (!check.empty()) line += " --check " + check;
+  return line + " " + quoted(print(job.c));
+}
+
+}  // namespace flashproof

@@ -1,0 +1,40 @@
+// One case on one kernel: each check's runs are planned, run by a worker and judged.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "fuzz/runner.h"
+#include "oracle/check.h"
+
+namespace flashproof {
+
+/// What to run: a case with the kernel's config, and the ids of the checks (empty: all that apply).
+struct Job {
+  Case c;
+  std::string config;
+  std::vector<std::string> checks;
+};
+
+/// Verdicts in the order of all_checks(); empty when the kernel's supports() rejects the problem, with the reason.
+struct Judgement {
+  std::vector<Verdict> verdicts;
+  std::string rejected;  ///< reason; "" = not rejected
+  double kernel_seconds = 0, oracle_seconds = 0;
+  /// The worst status: fail before inconclusive before rejected before pass.
+  Status status() const;
+  /// First verdict that failed, or nullptr.
+  const Verdict* failure() const;
+};
+
+Judgement execute(Worker&, const LoadedKernel&, const Job&);
+
+/// Refuses an unknown check id with the nearest one (UsageError).
+void validate_check_ids(const std::vector<std::string>& ids);
+
+/// Key of equal failures: kernel, check, kind, output.
+std::string bucket_of(const LoadedKernel&, const Verdict&);
+
+/// What a user types to see this job again.
+std::string replay_line(const LoadedKernel&, const Job&, const std::string& check);
+
+}  // namespace flashproof
