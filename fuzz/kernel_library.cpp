@@ -1,0 +1,196 @@
+// Finds a kernel by name, asks it what it can do, and says why when it cannot.
+#include "fuzz/kernel_library.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "fuzz/device_memory.h"
+#include "fuzz/sha256.h"
+#include "kernels/builtin.h"
+#include "reference/errors.h"
+#include "reference/nearest_word.h"
+
+namespace flashproof {
+namespace {
+
+constexpr const char* feature_names[] = {"backward",    "causal",  "window",  "top-left alignment", "grouped heads",
+                                         "packed",      "seqused", "paged",   "value dim",          "softcap",
+                                         "alibi",       "bias",    "sink",    "dropout",            "descale",
+                                         "row strides", "scale",   "causal or window with Sk < Sq"};
+static_assert(std::size(feature_names) == std::bit_width(unsigned(FLASHPROOF_FEATURE_NEGATIVE_OFFSET)));
+constexpr const char* dtype_names[dtype_count] = {"fp32", "bf16", "fp16", "e4m3", "e5m2"};
+
+/// The reason why the table cannot be used; "" if it can.
+std::string fault_of(const flashproof_kernel* table) {
+  if (table == nullptr)
+    return "it does not know this program's ABI " + std::to_string(FLASHPROOF_ABI) + ": rebuild it with this version's header";
+  if (table->struct_size != sizeof(flashproof_kernel))
+    return "its table has " + std::to_string(table->struct_size) + " bytes, not " +
+           std::to_string(sizeof(flashproof_kernel)) + ": rebuild it with this version's flashproof_kernel.h";
+  if (table->abi != FLASHPROOF_ABI)
+    return "it is of ABI " + std::to_string(table->abi) + ", this program of " + std::to_string(FLASHPROOF_ABI);
+  if (table->supports == nullptr) return "its table lacks the function `supports`";
+  if (table->forward == nullptr) return "its table lacks the function `forward`";
+  if (table->name == nullptr || table->version == nullptr) return "its table lacks a name or version";
+  if (table->memory != FLASHPROOF_HOST && table->memory != FLASHPROOF_CUDA)
+    return "its memory is " + std::to_string(table->memory) + ", neither host nor CUDA";
+  return "";
+}
+
+LoadedKernel load_plug_in(const std::string& path) {
+  const auto fail = [&](const std::string& reason) { throw UnavailableError("plug-in " + path + ": " + reason); };
+  if (!std::filesystem::exists(path)) fail("no such file");
+  const std::string hash = sha256_of_file(path);
+  void* library = dlopen(std::filesystem::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) fail(dlerror());
+  const auto entry = reinterpret_cast<flashproof_kernel_entry_function>(dlsym(library, FLASHPROOF_KERNEL_SYMBOL));
+  if (entry == nullptr) fail("it does not export " FLASHPROOF_KERNEL_SYMBOL " (in C++: declare it extern \"C\")");
+  const flashproof_kernel* table = entry(FLASHPROOF_ABI);
+  if (const std::string fault = fault_of(table); !fault.empty()) fail(fault);
+  return {path, path, hash, table};
+}
+
+LoadedKernel load_builtin(const std::string& name) {
+  const BuiltinKernels kernels = builtin_kernel_table();
+  for (int i = 0; i < kernels.count; ++i)
+    if (kernels.first[i].name == name) return {name, "", FLASHPROOF_VERSION, kernels.first[i].kernel()};
+  const std::string nearest = nearest_word(name, builtin_kernels());
+  throw UsageError("there is no kernel '" + name + "'" + (nearest.empty() ? "" : "; did you mean '" + nearest + "'?") +
+                   " A plug-in is named by its path, e.g. ./my_kernel.so; `flashproof list kernels` shows the rest");
+}
+
+int64_t longest_slot(const Lengths& lengths, int64_t batch) {
+  int64_t longest = 0;
+  for (int64_t b = 0; b < batch; ++b) longest = std::max(longest, slot_length(lengths, b));
+  return longest;
+}
+
+int64_t total_slots(const Lengths& lengths, int64_t batch) {
+  int64_t total = 0;
+  for (int64_t b = 0; b < batch; ++b) total += slot_length(lengths, b);
+  return total;
+}
+
+bool has_negative_offset(const Problem& p) {
+  const bool masked = p.mask.causal || p.mask.window_left != open_window || p.mask.window_right != open_window;
+  for (int64_t b = 0; masked && !p.mask.top_left && b < p.batch; ++b)
+    if (used_length(p.k, b) < used_length(p.q, b)) return true;
+  return false;
+}
+
+/// The limits that the kernel's table states; "" when the problem keeps them.
+std::string beyond_the_table(const flashproof_kernel& table, const Problem& p) {
+  std::string missing;
+  const uint64_t lacking = needed_features(p) & ~table.features;
+  for (size_t bit = 0; bit < std::size(feature_names); ++bit)
+    if (lacking >> bit & 1) missing += (missing.empty() ? "" : ", ") + std::string(feature_names[bit]);
+  if (!missing.empty()) return "the kernel does not declare: " + missing;
+  if (has_backward(p) && table.backward == nullptr) return "the kernel has no backward";
+  if (table.dtypes != 0 && (table.dtypes >> int(p.dtype) & 1) == 0)
+    return std::string("the kernel does not take ") + dtype_names[int(p.dtype)];
+  const int64_t multiple = std::max<int64_t>(table.head_dim_multiple, 1);
+  for (int64_t dim : {p.head_dim, p.value_dim}) {
+    if (table.max_head_dim > 0 && dim > table.max_head_dim)
+      return "head dim " + std::to_string(dim) + " is above the kernel's " + std::to_string(table.max_head_dim);
+    if (dim % multiple != 0)
+      return "head dim " + std::to_string(dim) + " is not a multiple of the kernel's " + std::to_string(multiple);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<std::string> builtin_kernels() {
+  std::vector<std::string> names;
+  const BuiltinKernels kernels = builtin_kernel_table();
+  for (int i = 0; i < kernels.count; ++i) names.push_back(kernels.first[i].name);
+  return names;
+}
+
+const LoadedKernel& load_kernel(const std::string& name) {
+  static std::mutex mutex;
+  static std::map<std::string, LoadedKernel> loaded;  // a map's elements never move
+  const std::lock_guard lock(mutex);
+  const auto found = loaded.find(name);
+  if (found != loaded.end()) return found->second;
+  const bool plug_in = name.find('/') != std::string::npos || name.ends_with(".so");
+  return loaded.emplace(name, plug_in ? load_plug_in(name) : load_builtin(name)).first->second;
+}
+
+bool device_available(const LoadedKernel& kernel, std::string& reason) {
+  return kernel.table->memory != FLASHPROOF_CUDA || cuda_available(reason);
+}
+
+flashproof_problem abi_problem(const Problem& p) {
+  flashproof_problem abi = {};
+  abi.struct_size = sizeof abi;
+  abi.dtype = int(p.dtype);
+  abi.out_dtype = int(output_dtype(p));
+  abi.batch = p.batch, abi.heads = p.heads, abi.kv_heads = p.kv_heads;
+  abi.head_dim = p.head_dim, abi.value_dim = p.value_dim;
+  abi.max_seq_q = longest_slot(p.q, p.batch), abi.max_seq_k = longest_slot(p.k, p.batch);
+  abi.total_q = total_slots(p.q, p.batch), abi.total_k = total_slots(p.k, p.batch);
+  abi.packed_q = !p.q.packed.empty(), abi.packed_k = !p.k.packed.empty();
+  abi.used_q = !p.q.used.empty(), abi.used_k = !p.k.used.empty();
+  abi.page_size = p.paging ? p.paging->size : 0;
+  abi.scale = scale_of(p);
+  abi.causal = p.mask.causal, abi.top_left = p.mask.top_left;
+  abi.window_left = p.mask.window_left, abi.window_right = p.mask.window_right;
+  abi.softcap = p.softcap;
+  abi.alibi = int(p.alibi);
+  abi.bias = p.bias.has_value(), abi.sink = p.sink, abi.descale = p.descale;
+  if (p.dropout) abi.dropout_rate = p.dropout->rate, abi.dropout_seed = p.dropout->seed;
+  abi.backward = has_backward(p);
+  return abi;
+}
+
+uint64_t needed_features(const Problem& p) {
+  const bool window = p.mask.window_left != open_window || p.mask.window_right != open_window;
+  const bool aligned = p.mask.causal || window || p.alibi != Alibi::none;
+  const float default_scale = float(1 / std::sqrt(double(p.head_dim)));
+  uint64_t needed = 0;
+  const auto need = [&](bool condition, uint64_t feature) { needed |= condition ? feature : 0; };
+  need(has_backward(p), FLASHPROOF_FEATURE_BACKWARD);
+  need(p.mask.causal, FLASHPROOF_FEATURE_CAUSAL);
+  need(window, FLASHPROOF_FEATURE_WINDOW);
+  need(p.mask.top_left && aligned, FLASHPROOF_FEATURE_TOP_LEFT);
+  need(p.heads != p.kv_heads, FLASHPROOF_FEATURE_GQA);
+  need(!p.q.packed.empty() || !p.k.packed.empty(), FLASHPROOF_FEATURE_PACKED);
+  need(!p.q.used.empty() || !p.k.used.empty(), FLASHPROOF_FEATURE_SEQUSED);
+  need(p.paging.has_value(), FLASHPROOF_FEATURE_PAGED);
+  need(p.value_dim != p.head_dim, FLASHPROOF_FEATURE_VALUE_DIM);
+  need(p.softcap != 0, FLASHPROOF_FEATURE_SOFTCAP);
+  need(p.alibi != Alibi::none, FLASHPROOF_FEATURE_ALIBI);
+  need(p.bias.has_value(), FLASHPROOF_FEATURE_BIAS);
+  need(p.sink, FLASHPROOF_FEATURE_SINK);
+  need(p.dropout.has_value(), FLASHPROOF_FEATURE_DROPOUT);
+  need(p.descale, FLASHPROOF_FEATURE_DESCALE);
+  need(p.layout.heads_first || p.layout.row_gap != 0, FLASHPROOF_FEATURE_STRIDES);
+  need(scale_of(p) != default_scale, FLASHPROOF_FEATURE_SCALE);
+  need(has_negative_offset(p), FLASHPROOF_FEATURE_NEGATIVE_OFFSET);
+  return needed;
+}
+
+bool supports(const LoadedKernel& kernel, const Problem& problem, const std::string& config, std::string& reason) {
+  reason = beyond_the_table(*kernel.table, problem);
+  if (!reason.empty()) return false;
+  const flashproof_problem abi = abi_problem(problem);
+  std::array<char, 512> message{};
+  if (kernel.table->supports(&abi, config.c_str(), message.data(), message.size() - 1) == FLASHPROOF_OK) return true;
+  reason = message[0] != 0 ? message.data() : "rejected without a reason";
+  return false;
+}
+
+Subject subject_of(const LoadedKernel& kernel, const Problem& problem, const std::string& config) {
+  const flashproof_problem abi = abi_problem(problem);
+  const char* arithmetic = kernel.table->arithmetic ? kernel.table->arithmetic(&abi, config.c_str()) : nullptr;
+  return {kernel.name, config, kernel.table->features, kernel.table->conventions, arithmetic ? arithmetic : ""};
+}
+
+}  // namespace flashproof
