@@ -43,6 +43,13 @@ enum class Argument {
   base_e,          ///< `sub`: fl(s' - m'), s' = fl(s scale) already scaled, base e
 };
 
+/// Which hyperbolic tangent a softcap uses.
+enum class Tangent {
+  unknown,
+  accurate,     ///< `tanh=accurate`: a library's tanhf, or cap (1 - 2 / (1 + exp(2 s / cap)))
+  approximate,  ///< `tanh=approximate`: tanh.approx.f32, relative error 2^-11 (PTX ISA)
+};
+
 enum class TileOrder { unknown, ascending, descending };
 enum class Division { unknown, ieee, approximate };  ///< `approximate`: rcp.approx, 2^-23, then a product
 enum class Tristate { unknown, no, yes };
@@ -55,12 +62,15 @@ struct Arithmetic {
   Tristate two_level = Tristate::unknown;   ///< `levels=1|2`: 2 = each tile's P v from zero, then an fp32 addition
   Exponential exponential = Exponential::unknown;  ///< `exp=`
   Argument argument = Argument::unknown;    ///< `arg=fma2|sub2|sub`
+  Tangent tangent = Tangent::unknown;       ///< `tanh=accurate|approximate`
   int score_format = -1;                    ///< `s=fp32|bf16|fp16`: format scores are stored in (DType); -1 unknown
   Tristate prescaled = Tristate::unknown;   ///< `prescaled=no|yes`: q times scale rounded to the input dtype before q.k
   int p_format = -1;                        ///< `p=fp32|bf16|fp16|e4m3|e5m2`: format P is rounded to before P v; -1 unknown
   int p_scale_log2 = 0;                     ///< `pscale=8`: P times 2^8 (fp8)
   Tristate normalized_first = Tristate::unknown;   ///< `normalized=no|yes`: P divided by the row sum before P v
   int row_sum_lanes = 0;                    ///< `rowsum=1|4|...`: partial sums a row, added serially each; 0 unknown
+  int splits = 0;                           ///< `splits=1|2|...`: at most so many parts of the keys, each with its own O and L
+                                            ///< in fp32, combined by exp(L_part - L); 1: not split, 0 unknown
   Division division = Division::unknown;    ///< `division=ieee|approximate`
   int ds_format = -1;                       ///< `ds=`: format dS (and P in the backward) is rounded to; -1 unknown
   Tristate rounded_inputs_o = Tristate::unknown;   ///< `d=rounded|exact`: yes: D_i is computed from the stored, rounded O
