@@ -179,8 +179,8 @@ TEST(SlowForward, QueryHeadsShareTheirGroupsKeys) {
   EXPECT_EQ(r.dv[1].hi, 1100);
 }
 
-// Two entries, four heads on two kv heads, one row each that sees the second of two keys alone, n = 4 b + h counting the
-// rows: L_n = t_q t_k - slope_n + bias_n with slope n / 8 and bias n / 64, O_n = t_v v.
+// Two entries, four heads on two kv heads, one row each that sees the second of two keys alone. With n = 4 b + h,
+// slope n / 8 and bias n / 64: L_n = t_q t_k - n / 8 + n / 64, O_n = t_v v.
 TEST(SlowForward, EachEntryAndHeadReadsItsOwnParameters) {
   Problem p;
   p.batch = 2;
