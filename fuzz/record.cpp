@@ -1,0 +1,213 @@
+// JSON of records, manifests and witnesses; see record.h for the files.
+#include "fuzz/record.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include <nlohmann/json.hpp>
+
+#include "fuzz/sha256.h"
+#include "reference/errors.h"
+
+namespace flashproof {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Status parse_status(const std::string& name) {
+  for (const Status status : {Status::pass, Status::fail, Status::inconclusive, Status::rejected})
+    if (name == name_of(status)) return status;
+  throw UsageError("status `" + name + "` is none of pass, fail, inconclusive, rejected");
+}
+
+OutputId parse_output(const std::string& name) {
+  for (int id = 0; id < output_count; ++id)
+    if (name == name_of(OutputId(id))) return OutputId(id);
+  throw UsageError("output `" + name + "` is none of O, L, dQ, dK, dV, dsink, dbias");
+}
+
+Json json_of(const Where& where) {
+  return {{"output", name_of(where.output)}, {"index", where.index}, {"b", where.b},
+          {"position", where.position},      {"head", where.head},   {"channel", where.channel}};
+}
+
+Where where_from(const Json& json) {
+  return {parse_output(json.at("output")), json.at("index"), json.at("b"), json.at("position"), json.at("head"), json.at("channel")};
+}
+
+/// Members at their defaults are left out, so that the line of a passing case stays short.
+Json json_of(const Verdict& verdict) {
+  Json json = {{"check", verdict.check}, {"status", name_of(verdict.status)}, {"ratio", hex_float(verdict.ratio)}};
+  if (verdict.where.index >= 0) json["where"] = json_of(verdict.where);
+  if (!verdict.kind.empty()) json["kind"] = verdict.kind;
+  if (!verdict.why.empty()) json["why"] = verdict.why;
+  if (!verdict.assumed.empty()) json["assumed"] = verdict.assumed;
+  json["judged"] = verdict.judged;
+  if (verdict.undecided > 0) json["undecided"] = verdict.undecided;
+  for (const OutputRatio& ratio : verdict.ratios) json["ratios"][name_of(ratio.output)] = {hex_float(ratio.ratio), ratio.index};
+  for (const Imposter& imposter : verdict.power) json["power"][imposter.name] = imposter.rejected;
+  return json;
+}
+
+Verdict verdict_from(const Json& json) {
+  Verdict verdict;
+  verdict.check = json.at("check");
+  verdict.status = parse_status(json.at("status"));
+  verdict.ratio = parse_hex_float(json.at("ratio"));
+  if (json.contains("where")) verdict.where = where_from(json["where"]);
+  verdict.kind = json.value("kind", "");
+  verdict.why = json.value("why", "");
+  verdict.assumed = json.value("assumed", "");
+  verdict.judged = json.at("judged");
+  verdict.undecided = json.value("undecided", int64_t(0));
+  if (json.contains("ratios"))
+    for (const auto& [name, pair] : json["ratios"].items())
+      verdict.ratios.push_back({parse_output(name), parse_hex_float(pair.at(0)), pair.at(1)});
+  if (json.contains("power"))
+    for (const auto& [name, rejected] : json["power"].items()) verdict.power.push_back({name, rejected});
+  return verdict;
+}
+
+/// Parses JSON and checks `format` and `version`; newer files are refused with what to do.
+Json parse_file(const std::string& text, const char* format) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded() || !json.is_object()) throw UsageError(std::string("not a ") + format + ": the text is no JSON object");
+  if (json.value("format", "") != format)
+    throw UsageError(std::string("not a ") + format + ": `format` is `" + json.value("format", "") + "`");
+  if (json.value("version", 0) > campaign_format_version)
+    throw UsageError(std::string(format) + " version " + std::to_string(json.value("version", 0)) +
+                     " is newer than this program reads (" + std::to_string(campaign_format_version) + "); update Flashproof");
+  return json;
+}
+
+/// Runs `read` and turns what JSON says of a missing or wrong member into a UsageError.
+template <class Read>
+auto reading(const char* format, Read read) {
+  try {
+    return read();
+  } catch (const nlohmann::json::exception& error) {
+    throw UsageError(std::string("damaged ") + format + ": " + error.what());
+  }
+}
+
+}  // namespace
+
+std::string hex_float(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%a", value);
+  return text;
+}
+
+double parse_hex_float(const std::string& text) { return std::strtod(text.c_str(), nullptr); }
+
+Status Record::status() const {
+  Judgement judgement;
+  judgement.rejected = rejected;
+  judgement.verdicts = verdicts;
+  return judgement.status();
+}
+
+std::string print(const Record& record) {
+  Json json = {{"format", "flashproof-case"}, {"version", campaign_format_version}, {"index", record.index},
+               {"id", record.id},             {"kernel", record.kernel},             {"config", record.config},
+               {"case", record.text},         {"status", name_of(record.status())}};
+  if (!record.rejected.empty()) json["rejected"] = record.rejected;
+  json["verdicts"] = Json::array();
+  for (const Verdict& verdict : record.verdicts) json["verdicts"].push_back(json_of(verdict));
+  json["kernel_seconds"] = record.kernel_seconds;
+  json["oracle_seconds"] = record.oracle_seconds;
+  return json.dump();
+}
+
+Record parse_record(const std::string& line) {
+  const Json json = parse_file(line, "flashproof-case");
+  return reading("flashproof-case", [&] {
+    Record record;
+    record.index = json.at("index");
+    record.id = json.at("id");
+    record.kernel = json.at("kernel");
+    record.config = json.at("config");
+    record.text = json.at("case");
+    record.rejected = json.value("rejected", "");
+    for (const Json& verdict : json.at("verdicts")) record.verdicts.push_back(verdict_from(verdict));
+    record.kernel_seconds = json.at("kernel_seconds");
+    record.oracle_seconds = json.at("oracle_seconds");
+    return record;
+  });
+}
+
+std::string print(const Manifest& m) {
+  const Json json = {{"format", "flashproof-campaign"},
+                     {"version", campaign_format_version},
+                     {"program_version", m.program_version},
+                     {"seed", m.seed},
+                     {"cases", m.cases},
+                     {"seconds", m.seconds},
+                     {"work", m.work},
+                     {"kernels", m.kernels},
+                     {"kernel_hashes", m.kernel_hashes},
+                     {"checks", m.checks},
+                     {"data", m.data},
+                     {"compiler", m.compiler},
+                     {"machine", m.machine},
+                     {"gpu", m.gpu},
+                     {"started", m.started}};
+  return json.dump(2) + "\n";
+}
+
+Manifest parse_manifest(const std::string& text) {
+  const Json json = parse_file(text, "flashproof-campaign");
+  return reading("flashproof-campaign", [&] {
+    Manifest m;
+    m.program_version = json.at("program_version");
+    m.seed = json.at("seed");
+    m.cases = json.at("cases");
+    m.seconds = json.at("seconds");
+    m.work = json.at("work");
+    m.kernels = json.at("kernels").get<std::vector<std::string>>();
+    m.kernel_hashes = json.at("kernel_hashes").get<std::vector<std::string>>();
+    m.checks = json.at("checks").get<std::vector<std::string>>();
+    m.data = json.at("data").get<std::vector<std::string>>();
+    m.compiler = json.at("compiler");
+    m.machine = json.at("machine");
+    m.gpu = json.at("gpu");
+    m.started = json.at("started");
+    return m;
+  });
+}
+
+std::string citable_id(const Manifest& manifest) { return sha256(print(manifest)).substr(0, 16); }
+
+std::string print(const Witness& w) {
+  const Json json = {{"format", "flashproof-witness"},
+                     {"version", campaign_format_version},
+                     {"bucket", w.bucket},
+                     {"id", w.id},
+                     {"kernel", w.kernel},
+                     {"config", w.config},
+                     {"case", w.text},
+                     {"verdict", json_of(w.verdict)},
+                     {"replay", w.replay},
+                     {"reduce_seconds", w.reduce_seconds},
+                     {"reduce_runs", w.reduce_runs}};
+  return json.dump(2) + "\n";
+}
+
+Witness parse_witness(const std::string& text) {
+  const Json json = parse_file(text, "flashproof-witness");
+  return reading("flashproof-witness", [&] {
+    Witness w;
+    w.bucket = json.at("bucket");
+    w.id = json.at("id");
+    w.kernel = json.at("kernel");
+    w.config = json.at("config");
+    w.text = json.at("case");
+    w.verdict = verdict_from(json.at("verdict"));
+    w.replay = json.at("replay");
+    w.reduce_seconds = json.at("reduce_seconds");
+    w.reduce_runs = json.at("reduce_runs");
+    return w;
+  });
+}
+
+}  // namespace flashproof
