@@ -1,0 +1,194 @@
+// Counting of records; see summary.h.
+#include "fuzz/summary.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "reference/errors.h"
+
+namespace flashproof {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_file(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw UnavailableError("cannot read " + path.string());
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+const char* name_of_dtype(DType dtype) {
+  constexpr const char* names[] = {"fp32", "bf16", "fp16", "e4m3", "e5m2"};
+  return names[int(dtype)];
+}
+
+std::string bucket_of_record(const Record& record, const Verdict& verdict) {
+  LoadedKernel kernel;
+  kernel.name = record.kernel;
+  return bucket_of(kernel, verdict);
+}
+
+void add_ratios(Summary& summary, const Record& record, const Problem& p, const Verdict& verdict) {
+  for (const OutputRatio& ratio : verdict.ratios) {
+    WorstRatio& worst = summary.worst[name_of_dtype(p.dtype)][name_of(ratio.output)];
+    worst.elements += verdict.judged;
+    if (ratio.ratio < worst.ratio || verdict.status == Status::fail) continue;
+    worst.ratio = ratio.ratio;
+    worst.kernel = record.kernel;
+    worst.config = record.config;
+    worst.text = record.text;
+    worst.id = record.id;
+    worst.status = verdict.assumed;
+  }
+}
+
+void add_finding(Summary& summary, const Record& record, const Verdict& verdict) {
+  Finding& finding = summary.findings[bucket_of_record(record, verdict)];
+  if (finding.count++ == 0 || verdict.ratio > finding.worst_ratio) {
+    finding.worst_ratio = verdict.ratio;
+    finding.worst_id = record.id;
+    finding.why = verdict.why;
+  }
+  finding.bucket = bucket_of_record(record, verdict);
+  finding.kernel = record.kernel;
+  finding.check = verdict.check;
+  finding.kind = verdict.kind;
+}
+
+}  // namespace
+
+void add(Summary& summary, const Record& record, const LoadedKernel* kernel) {
+  const Problem problem = parse_case(record.text).problem;
+  KernelCount& count = summary.kernels[record.kernel];
+  ++summary.cases;
+  ++count.cases;
+  summary.kernel_seconds += record.kernel_seconds;
+  summary.oracle_seconds += record.oracle_seconds;
+  switch (record.status()) {
+    case Status::pass: ++count.passed; break;
+    case Status::fail: ++count.failed; break;
+    case Status::inconclusive: ++count.inconclusive; break;
+    case Status::rejected: ++count.rejected; break;
+  }
+  if (!record.rejected.empty()) ++count.reasons["rejected: " + record.rejected];
+  for (const Verdict& verdict : record.verdicts) {
+    ++summary.checks;
+    ++summary.checks_run[verdict.check];
+    summary.undecided += verdict.undecided;
+    if (verdict.status == Status::inconclusive) ++count.reasons[verdict.check + " inconclusive: " + verdict.kind];
+    if (verdict.status == Status::fail) add_finding(summary, record, verdict);
+    if (verdict.check == "bound") add_ratios(summary, record, problem, verdict);
+  }
+  if (kernel && record.rejected.empty()) summary.coverage.visit(problem, tile_of(*kernel, record.config));
+}
+
+std::vector<Record> read_records(const std::string& directory) {
+  std::vector<Record> records;
+  const fs::path folder = fs::path(directory) / "cases";
+  std::vector<fs::path> shards;
+  if (fs::exists(folder))
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (entry.path().extension() == ".jsonl") shards.push_back(entry.path());
+  std::sort(shards.begin(), shards.end());
+  for (const fs::path& shard : shards) {
+    const std::string text = read_file(shard);
+    int64_t number = 0;
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = text.find('\n', begin);
+      if (end == std::string::npos) break;  // torn by a kill in mid-write: that case has no record
+      ++number;
+      try {
+        records.push_back(parse_record(text.substr(begin, end - begin)));
+      } catch (const UsageError& error) {
+        throw UsageError(shard.string() + " line " + std::to_string(number) + ": " + error.what() +
+                         ". Remove that line to go on; its case will be run again");
+      }
+      begin = end + 1;
+    }
+  }
+  std::sort(records.begin(), records.end(), [](const Record& a, const Record& b) { return a.index < b.index; });
+  return records;
+}
+
+Manifest read_manifest(const std::string& directory) {
+  const fs::path path = fs::path(directory) / "manifest.json";
+  if (!fs::exists(path)) throw UsageError(directory + " holds no campaign: there is no manifest.json in it");
+  try {
+    return parse_manifest(read_file(path));
+  } catch (const UsageError& error) {
+    throw UsageError(path.string() + ": " + error.what());
+  }
+}
+
+std::vector<Witness> read_witnesses(const std::string& directory) {
+  std::vector<Witness> witnesses;
+  const fs::path folder = fs::path(directory) / "findings";
+  if (!fs::exists(folder)) return witnesses;
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.path().filename() == "smallest.json") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  for (const fs::path& file : files) witnesses.push_back(parse_witness(read_file(file)));
+  return witnesses;
+}
+
+Summary summarize(const std::string& directory) {
+  Summary summary;
+  summary.manifest = read_manifest(directory);
+  std::vector<const LoadedKernel*> kernels;
+  std::map<std::string, const LoadedKernel*> by_name;
+  for (const std::string& name : summary.manifest.kernels) {
+    try {
+      kernels.push_back(&load_kernel(name));
+      by_name[name] = kernels.back();
+    } catch (const UnavailableError&) {
+      by_name[name] = nullptr;  // a plug-in that has since gone: its records still count
+    }
+  }
+  for (const Record& record : read_records(directory)) add(summary, record, by_name[record.kernel]);
+  for (const Witness& witness : read_witnesses(directory)) {
+    Finding& finding = summary.findings[witness.bucket];
+    finding.smallest_id = witness.id;
+    finding.smallest_text = witness.text;
+    finding.replay = witness.replay;
+  }
+  summary.cells = summary.coverage.summary(kernels);
+  return summary;
+}
+
+std::string page_of(const Summary& s) {
+  std::string page = fmt::format("{} cases, {} checks, {} findings, {} undecided elements\n", s.cases, s.checks, s.findings.size(),
+                                 s.undecided);
+  for (const auto& [name, count] : s.kernels) {
+    page += fmt::format("  {:<28} {:>7} cases  {} failed, {} inconclusive, {} rejected\n", name, count.cases, count.failed,
+                        count.inconclusive, count.rejected);
+    for (const auto& [reason, times] : count.reasons) page += fmt::format("      {:>6} x {}\n", times, reason);
+  }
+  page += "largest error / bound that passed (1 is the limit)\n";
+  for (const auto& [dtype, outputs] : s.worst) {
+    page += fmt::format("  {:<5}", dtype);
+    for (int id = 0; id < output_count; ++id)
+      if (const auto found = outputs.find(name_of(OutputId(id))); found != outputs.end())
+        page += fmt::format("  {} {:.3f}", found->first, found->second.ratio);
+    page += '\n';
+  }
+  const double share = s.cells.feasible ? 100.0 * double(s.cells.visited) / double(s.cells.feasible) : 0;
+  page += fmt::format("cells (feature pair x tile edge): {} of {} visited ({:.1f} %)", s.cells.visited, s.cells.feasible, share);
+  if (!s.cells.emptiest.empty()) page += "; emptiest: " + s.cells.emptiest.front();
+  page += '\n';
+  for (const auto& [bucket, finding] : s.findings) {
+    page += fmt::format("FINDING {} ({} cases, worst ratio {:.3g})\n  {}\n", bucket, finding.count, finding.worst_ratio, finding.why);
+    if (!finding.smallest_text.empty()) page += "  smallest: " + finding.smallest_text + "\n";
+    if (!finding.replay.empty()) page += "  replay:   " + finding.replay + "\n";
+  }
+  page += "id " + citable_id(s.manifest) + "\n";
+  return page;
+}
+
+}  // namespace flashproof
