@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 
+#include "fuzz/build_info.h"
 #include "fuzz/device_memory.h"
 #include "fuzz/sha256.h"
 #include "kernels/builtin.h"
@@ -59,7 +60,7 @@ LoadedKernel load_plug_in(const std::string& path) {
 LoadedKernel load_builtin(const std::string& name) {
   const BuiltinKernels kernels = builtin_kernel_table();
   for (int i = 0; i < kernels.count; ++i)
-    if (kernels.first[i].name == name) return {name, "", FLASHPROOF_VERSION, kernels.first[i].kernel()};
+    if (kernels.first[i].name == name) return {name, "", build_info().version, kernels.first[i].kernel()};
   const std::string nearest = nearest_word(name, builtin_kernels());
   throw UsageError("there is no kernel '" + name + "'" + (nearest.empty() ? "" : "; did you mean '" + nearest + "'?") +
                    " A plug-in is named by its path, e.g. ./my_kernel.so; `flashproof list kernels` shows the rest");

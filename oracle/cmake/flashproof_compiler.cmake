@@ -45,10 +45,10 @@ if(FLASHPROOF_CUDA)
     else()
       find_package(CUDAToolkit REQUIRED)
       set(FLASHPROOF_HAVE_CUDA ON)
-      set(CMAKE_CUDA_STANDARD 20)
-      set(CMAKE_CUDA_STANDARD_REQUIRED ON)
       set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
-      add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;-Xcompiler=-ffp-contract=off>")
+      set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -lineinfo")  # lines for compute-sanitizer; device assertions are kept too
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # nvcc's since 12.0; CMake 3.25 does not know it
+      add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;-Xcompiler=-ffp-contract=off,-Wall,-Wextra>")
     endif()
   endif()
 endif()

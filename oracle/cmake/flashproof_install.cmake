@@ -17,9 +17,10 @@ foreach(folder reference oracle kernels/hardware)
 endforeach()
 install(FILES kernels/flashproof_kernel.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flashproof/kernels OPTIONAL)
 
+configure_file(oracle/cmake/flashproofConfig.cmake.in flashproofConfig.cmake @ONLY)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/flashproofConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/flashproofConfigVersion.cmake
-              oracle/cmake/flashproofConfig.cmake
+              ${PROJECT_BINARY_DIR}/flashproofConfig.cmake
               oracle/cmake/flashproof_find_library.cmake
               oracle/cmake/FindGMP.cmake oracle/cmake/FindMPFR.cmake oracle/cmake/FindMPFI.cmake
         DESTINATION ${package_dir})
