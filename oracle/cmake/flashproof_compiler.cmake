@@ -36,6 +36,11 @@ if(FLASHPROOF_CUDA)
   # sm_80 machine code runs on every 8.x chip, and its PTX on any later one; sm_90a has Hopper's wgmma and TMA, which
   # no other chip accepts, so its PTX would be dead weight.
   set(CMAKE_CUDA_ARCHITECTURES "80;90a-real" CACHE STRING "GPU architectures")
+  # CMake looks in PATH alone; NVIDIA's installers do not put nvcc there.
+  find_program(FLASHPROOF_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  if(FLASHPROOF_NVCC AND NOT DEFINED ENV{CUDACXX})
+    set(ENV{CUDACXX} ${FLASHPROOF_NVCC})
+  endif()
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
