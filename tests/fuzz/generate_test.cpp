@@ -1,0 +1,82 @@
+// The drawing of cases: a pure function of seed and index, legal, within the kernel's capabilities, and reaching every cell.
+#include "fuzz/generate.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace flashproof {
+namespace {
+
+TEST(Generate, IsAFunctionOfSeedAndIndex) {
+  const LoadedKernel& kernel = load_kernel("cpu:flash2");
+  for (uint64_t index = 0; index < 50; ++index) {
+    const Drawn first = generate(kernel, Range{}, 7, index), second = generate(kernel, Range{}, 7, index);
+    EXPECT_EQ(print(first.c), print(second.c));
+    EXPECT_EQ(first.config, second.config);
+  }
+  EXPECT_NE(print(generate(kernel, Range{}, 7, 0).c), print(generate(kernel, Range{}, 8, 0).c));
+}
+
+TEST(Generate, DrawsLegalProblemsThatTheKernelTakes) {
+  const LoadedKernel& kernel = load_kernel("cpu:flash2");
+  std::set<std::string> texts;
+  int rejected = 0;
+  for (uint64_t index = 0; index < 500; ++index) {
+    const Drawn drawn = generate(kernel, Range{}, 3, index);
+    ASSERT_NO_THROW(validate(drawn.c.problem)) << print(drawn.c.problem);
+    EXPECT_EQ(needed_features(drawn.c.problem) & ~kernel.table->features, 0u) << print(drawn.c.problem);
+    std::string reason;
+    rejected += !supports(kernel, drawn.c.problem, drawn.config, reason);
+    texts.insert(print(drawn.c));
+  }
+  EXPECT_EQ(rejected, 0);
+  EXPECT_GT(texts.size(), 495u);
+}
+
+TEST(Generate, VisitsNearlyAllCells) {
+  const LoadedKernel& kernel = load_kernel("cpu:flash2");
+  Coverage coverage;
+  for (uint64_t index = 0; index < 20000; ++index) {
+    const Drawn drawn = generate(kernel, Range{}, 5, index);
+    coverage.visit(drawn.c.problem, drawn.tile);
+  }
+  const Coverage::Summary cells = coverage.summary({&kernel});
+  EXPECT_GE(double(cells.visited), 0.95 * double(cells.feasible)) << "emptiest: " << cells.emptiest.front();
+}
+
+TEST(Generate, KeepsTheCostNearTheRange) {
+  const LoadedKernel& kernel = load_kernel("cpu:flash2");
+  double largest = 0;
+  for (uint64_t index = 0; index < 1000; ++index) {
+    const Problem p = generate(kernel, Range{1e5, {}}, 9, index).c.problem;
+    double pairs = 0;
+    for (int64_t b = 0; b < p.batch; ++b) pairs += double(used_length(p.q, b)) * double(used_length(p.k, b));
+    largest = std::max(largest, pairs * double(p.heads));
+  }
+  EXPECT_LT(largest, 5e6);
+}
+
+TEST(Coverage, EdgesAreTriedInOrder) {
+  EXPECT_EQ(edge_of(0, 64), Edge::zero);
+  EXPECT_EQ(edge_of(1, 64), Edge::one);
+  EXPECT_EQ(edge_of(1, 1), Edge::one);
+  EXPECT_EQ(edge_of(63, 64), Edge::below);
+  EXPECT_EQ(edge_of(64, 64), Edge::exact);
+  EXPECT_EQ(edge_of(65, 64), Edge::above);
+  EXPECT_EQ(edge_of(30, 64), Edge::inside);
+  EXPECT_EQ(edge_of(192, 64), Edge::multiple);
+  EXPECT_EQ(edge_of(100, 64), Edge::ragged);
+}
+
+TEST(Coverage, CountsAPairOnlyWithBothFeatures) {
+  const LoadedKernel& kernel = load_kernel("cpu:flash2");
+  Coverage coverage;
+  coverage.visit(parse_problem("bf16 q64 k65 d8"), TileShape{64, 64});
+  EXPECT_EQ(coverage.summary({&kernel}).visited, 0);
+  coverage.visit(parse_problem("bf16 q64 k65 d8 causal"), TileShape{64, 64});
+  EXPECT_EQ(coverage.summary({&kernel}).visited, 2);  // bf16 x causal on the query and on the key side
+}
+
+}  // namespace
+}  // namespace flashproof
