@@ -1,0 +1,39 @@
+// Sums of weighted rows in double with proved error bounds: the matrix products of the oracle's first strength.
+//
+//   out_c += sum_r x_r m_rc,   r = 0 .. n-1
+//
+// is summed in chunks of 8 rows (what is left over, in chunks of 1), chunks into blocks of 256 rows, blocks into the result. So
+// an addend passes through sum_roundings(n), about n/256 + 50, roundings instead of n, and the sum is off by at most
+// sum_error(n) sum_r |x_r m_rc| plus underflow (Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition,
+// sections 3.1 and 4.2). The order is fixed: no result depends on the machine's vector width or on threads.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "oracle/certified_math.h"
+
+namespace flashproof {
+
+/// Slack for what a first-order bound evaluated in double leaves out: its own roundings (fewer than 2^30, each u relative,
+/// all its terms being positive) and products of two relative errors of which one is below 2^-22.
+constexpr double inflation = 1.0 + 0x1p-18;
+/// Added to the radius of each stage of a computation: more than 2^70 underflows of the stage and of its radius, each 2^-1074.
+constexpr double underflow_slack = 0x1p-1000;
+
+/// Roundings that an addend of a sum over n rows passes through: 1 of the product, 8 in its chunk, at most min(n / 8, 32) + 7
+/// in its block, n / 256 + 1 in the result.
+constexpr double sum_roundings(int64_t n) { return double(17 + std::min<int64_t>(n / 8, 32) + n / 256); }
+/// Relative to the sum of magnitudes: k u / (1 - k u), k = sum_roundings(n) < 2^30.
+constexpr double sum_error(int64_t n) { return sum_roundings(n) * unit_roundoff * inflation; }
+
+/// out[c] += sum_r x[r] rows[r * columns + c], c from `begin` to `end`.
+void add_weighted_rows(int64_t n, int64_t columns, int64_t begin, int64_t end, const double* x, const float* rows, double* out);
+
+/// A sum, a bound of what its weights' errors do to it, and its sum of magnitudes; each an array over the columns.
+struct BoundedSum {
+  double *value, *radius, *size;
+};
+/// Weights x with |error| <= x.radius and |x| <= x.size: value += sum x m, radius += sum x.radius |m|, size += sum x.size |m|.
+void add_weighted_rows(int64_t n, int64_t columns, const BoundedSum& x, const float* rows, const BoundedSum& out);
+
+}  // namespace flashproof
