@@ -21,7 +21,9 @@ struct Lengths {
   int64_t slot = 1;             ///< dense: tokens a batch entry has room for; ignored when packed is not empty
   std::vector<int64_t> packed;  ///< cu_seqlens form: the length of each entry's slot, one an entry; empty = dense
   std::vector<int64_t> used;    ///< seqused: the used length of each entry, at most its slot; empty = the whole slot
-  bool operator==(const Lengths&) const = default;
+  bool operator==(const Lengths& other) const {
+    return packed == other.packed && used == other.used && (!packed.empty() || slot == other.slot);
+  }
 };
 
 enum class Alibi { none, per_head, per_batch_and_head };
