@@ -1,0 +1,141 @@
+// The tile operations that the algorithms of the literature are written over, and their two basic meanings.
+//
+// An algorithm is a template over a policy `Ops`, which says what each operation computes:
+//   multiply_add   C += A B, one product after another in ascending order of the inner index     (matmul step)
+//   row_maximum    max(start, x_0, x_1, ...)
+//   row_sum        ((start + x_0) + x_1) + ...
+//   exp log tanh   with exp(-inf) = 0
+//   round_p        P to the format it has before P V
+//   round_ds       dS (and P in the backward) to the format it has before its products
+//   rescale        x_c times a factor, the online softmax's correction of an accumulator
+//   finish         accumulator / row sum times the value factor
+//   round_output   to the format of the output
+//   observe        told of each step; does nothing, save in a trace
+// With ExactOps over a wide number type an algorithm is its mathematics; with RoundedOps it is what a kernel computes.
+// Sums and products that are not in this list (scale, bias, dP - D) are Number's own operators.
+#pragma once
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "reference/formats.h"
+
+namespace flashproof {
+
+/// A view of a matrix, strides in elements.
+template <class Number>
+struct View {
+  Number* data;
+  int64 rows, columns, row_stride, column_stride = 1;
+  Number* row(int64 i) const { return data + i * row_stride; }
+  operator View<const Number>() const { return {data, rows, columns, row_stride, column_stride}; }
+};
+template <class Number>
+View<Number> transposed(View<Number> a) {
+  return {a.data, a.columns, a.rows, a.column_stride, a.row_stride};
+}
+
+/// Row-major matrix, zero at first.
+template <class Number>
+struct Matrix {
+  int64 rows = 0, columns = 0;
+  std::vector<Number> data;
+
+  Matrix() = default;
+  Matrix(int64 row_count, int64 column_count)
+      : rows(row_count), columns(column_count), data(row_count * column_count, Number(0)) {}
+  Number* row(int64 i) { return data.data() + i * columns; }
+  const Number* row(int64 i) const { return data.data() + i * columns; }
+  View<Number> view() { return {data.data(), rows, columns, columns}; }
+  View<const Number> view() const { return {data.data(), rows, columns, columns}; }
+  View<const Number> rows_between(int64 begin, int64 end) const { return {row(begin), end - begin, columns, columns}; }
+  View<Number> rows_between(int64 begin, int64 end) { return {row(begin), end - begin, columns, columns}; }
+  View<const Number> columns_between(int64 begin, int64 end) const {
+    return {data.data() + begin, rows, end - begin, columns};
+  }
+};
+
+/// A tile's rows or keys: [begin, end).
+struct Span {
+  int64 begin, end;
+  int64 size() const { return end - begin; }
+};
+constexpr Span tile_at(int64 begin, int64 size, int64 end) { return {begin, begin + size < end ? begin + size : end}; }
+
+/// What `observe` is told: after `keys` were processed, row `row` of the problem has this running maximum and sum, its
+/// accumulator was multiplied by `rescale`, and accumulator / divisor is the output so far.
+template <class Number>
+struct Step {
+  const char* phase;
+  int64 row;
+  Span keys;
+  Number maximum, sum, rescale, divisor;
+};
+
+/// Operations without rounding of their own: Number's arithmetic, its exp, log and tanh.
+template <class T>
+struct ExactOps {
+  using Number = T;
+
+  static Number minus_infinity() { return -std::numeric_limits<Number>::infinity(); }
+
+  /// C[i][n] += sum_x A[i][x] B[x][n], x ascending; rows of B and C contiguous.
+  void multiply_add(View<Number> c, View<const Number> a, View<const Number> b) const {
+    for (int64 i = 0; i < c.rows; ++i) {
+      Number* c_row = c.row(i);
+      for (int64 x = 0; x < b.rows; ++x) {
+        const Number a_ix = a.data[i * a.row_stride + x * a.column_stride];
+        const Number* b_row = b.row(x);
+        for (int64 n = 0; n < c.columns; ++n) c_row[n] = c_row[n] + a_ix * b_row[n];
+      }
+    }
+  }
+  /// NaN is passed over here; it stays in the scores and so reaches the row sum.
+  Number row_maximum(const Number* x, int64 n, Number maximum) const {
+    for (int64 j = 0; j < n; ++j)
+      if (x[j] > maximum) maximum = x[j];
+    return maximum;
+  }
+  Number row_sum(const Number* x, int64 n, Number sum) const {
+    for (int64 j = 0; j < n; ++j) sum = sum + x[j];
+    return sum;
+  }
+  Number exp(const Number& x) const {
+    using std::exp;
+    return x == minus_infinity() ? Number(0) : Number(exp(x));
+  }
+  Number log(const Number& x) const {
+    using std::log;
+    return log(x);
+  }
+  Number tanh(const Number& x) const {
+    using std::tanh;
+    return tanh(x);
+  }
+  Number round_p(const Number& x) const { return x; }
+  Number round_ds(const Number& x) const { return x; }
+  void rescale(Number* x, int64 n, const Number& factor) const {
+    for (int64 c = 0; c < n; ++c) x[c] = x[c] * factor;
+  }
+  Number finish(const Number& accumulator, const Number& sum, const Number& factor) const {
+    return accumulator / sum * factor;
+  }
+  Number round_output(const Number& x) const { return x; }
+  void observe(const Step<Number>&, const Number* /*accumulator*/) const {}
+};
+
+/// fp32 arithmetic, round to nearest after every operation (products too), the C library's expf, and P, dS and outputs
+/// rounded to their formats.
+struct RoundedOps : ExactOps<float> {
+  DType p_format = DType::fp32, output_format = DType::fp32;
+
+  float exp(float x) const { return std::exp(x); }
+  float round_p(float x) const { return rounded(p_format, x); }
+  float round_ds(float x) const { return rounded(p_format, x); }
+  float round_output(float x) const { return rounded(output_format, x); }
+
+ private:
+  static float rounded(DType format, float x) { return format == DType::fp32 ? x : float(round_to(format, x)); }
+};
+
+}  // namespace flashproof
