@@ -46,6 +46,10 @@ const Verdict* Judgement::failure() const {
 }
 
 Judgement execute(Worker& worker, const LoadedKernel& kernel, const Job& job) {
+  return execute([&worker](const Run& run, const std::string& config) { return worker.run(run, config); }, kernel, job);
+}
+
+Judgement execute(const RunOnce& run_once, const LoadedKernel& kernel, const Job& job) {
   Judgement judgement;
   std::string reason;
   if (!supports(kernel, job.c.problem, job.config, reason)) {
@@ -59,7 +63,7 @@ Judgement execute(Worker& worker, const LoadedKernel& kernel, const Job& job) {
     const std::vector<Run> runs = check.plan(job.c, subject);
     std::vector<RunResult> results;
     for (const Run& run : runs) {
-      results.push_back(worker.run(run, job.config));
+      results.push_back(run_once(run, job.config));
       judgement.kernel_seconds += results.back().seconds;
     }
     judgement.verdicts.push_back(check.judge(job.c, subject, runs, results));

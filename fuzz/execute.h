@@ -1,5 +1,6 @@
 // One case on one kernel: each check's runs are planned, run by a worker and judged.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct Judgement {
 };
 
 Judgement execute(Worker&, const LoadedKernel&, const Job&);
+/// The same with any way to run: this process, or one that keeps the results.
+using RunOnce = std::function<RunResult(const Run&, const std::string& config)>;
+Judgement execute(const RunOnce&, const LoadedKernel&, const Job&);
 
 /// Refuses an unknown check id with the nearest one (UsageError).
 void validate_check_ids(const std::vector<std::string>& ids);
