@@ -1,0 +1,14 @@
+#include "kernels/builtin.h"
+
+namespace flashproof {
+
+BuiltinKernels builtin_kernel_table() {
+  static constexpr BuiltinKernel kernels[] = {
+      {"cpu:standard", cpu_standard_kernel},
+      {"cpu:flash2", cpu_flash2_kernel},
+      {"cpu:decode", cpu_decode_kernel},
+  };
+  return {kernels, int(sizeof kernels / sizeof kernels[0])};
+}
+
+}  // namespace flashproof

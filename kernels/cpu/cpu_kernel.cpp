@@ -1,0 +1,171 @@
+#include "kernels/cpu/cpu_kernel.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <string_view>
+
+namespace flashproof {
+namespace {
+
+void check(bool legal, const char* reason) {
+  if (!legal) throw RejectedCall(reason);
+}
+
+void check_problem(const flashproof_problem& p) {
+  check(p.struct_size == sizeof(flashproof_problem), "problem has another struct_size: built against another header?");
+  check(p.dtype != FLASHPROOF_E4M3 && p.dtype != FLASHPROOF_E5M2, "fp8 is not supported: use bf16, fp16 or fp32");
+  check(p.dtype >= FLASHPROOF_FP32 && p.dtype <= FLASHPROOF_FP16, "unknown dtype: use bf16, fp16 or fp32");
+  check(p.out_dtype == p.dtype, "the output dtype must be the input's");
+  check(!p.descale, "descales are for fp8 alone");
+  check(p.batch >= 1 && p.heads >= 1 && p.kv_heads >= 1, "batch, heads and kv_heads must be at least 1");
+  check(p.heads % p.kv_heads == 0, "kv_heads must divide heads");
+  check(p.head_dim >= 1 && p.value_dim >= 1, "head_dim and value_dim must be at least 1");
+  check(p.max_seq_q >= 0 && p.max_seq_k >= 0 && p.total_q >= 0 && p.total_k >= 0, "lengths must not be negative");
+  check(p.page_size >= 0, "page_size must not be negative");
+  check(std::isfinite(p.scale), "scale must be finite");
+  check(p.window_left >= -1 && p.window_right >= -1, "a window side is at least 0, or -1 for open");
+  check(std::isfinite(p.softcap) && p.softcap >= 0, "softcap must be finite and positive, or 0 for off");
+  check(p.alibi >= 0 && p.alibi <= 2, "alibi is 0, 1 (slopes by head) or 2 (by entry and head)");
+  check(p.dropout_rate >= 0 && p.dropout_rate < 1, "dropout_rate must be in [0, 1)");
+}
+
+/// Turns what is thrown below the C interface into a status and a message.
+template <class Function>
+flashproof_status guarded(char* message, size_t message_size, Function&& function) {
+  try {
+    function();
+    return FLASHPROOF_OK;
+  } catch (const RejectedCall& rejected) {
+    std::snprintf(message, message_size, "%s", rejected.what());
+    return FLASHPROOF_REJECTED;
+  } catch (const std::exception& error) {
+    std::snprintf(message, message_size, "%s", error.what());
+    return FLASHPROOF_ERROR;
+  }
+}
+
+RoundedOps ops_of(const flashproof_problem& p) {
+  RoundedOps ops;
+  ops.p_format = DType(p.dtype);
+  ops.output_format = DType(p.out_dtype);
+  return ops;
+}
+
+/// The call's problem and config, checked.
+TileConfig check_call(const HeadAlgorithm& algorithm, const flashproof_call& call, const char* config) {
+  check(call.struct_size == sizeof(flashproof_call), "call has another struct_size: built against another header?");
+  check(call.problem != nullptr, "call has no problem");
+  check_problem(*call.problem);
+  return parse_config(algorithm.tunables, config);
+}
+
+void forward_all(const HeadAlgorithm& algorithm, const CallView& view, const TileConfig& config) {
+  const flashproof_problem& p = view.problem;
+  const int64_t group = p.heads / p.kv_heads;
+  for (int64_t b = 0; b < p.batch; ++b)
+    for (int64_t kv_head = 0; kv_head < p.kv_heads; ++kv_head) {
+      Head<float> head;
+      load_keys(view, b, kv_head, head);
+      for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+        load_queries(view, b, h, head);
+        store_outputs(view, b, h, algorithm.forward(ops_of(p), head, config));
+      }
+    }
+}
+
+void backward_all(const HeadAlgorithm& algorithm, const CallView& view, const TileConfig& config) {
+  const flashproof_problem& p = view.problem;
+  const RoundedOps ops = ops_of(p);
+  const int64_t group = p.heads / p.kv_heads;
+  SharedGradients shared = start_shared_gradients(view);
+  for (int64_t b = 0; b < p.batch; ++b)
+    for (int64_t kv_head = 0; kv_head < p.kv_heads; ++kv_head) {
+      Head<float> head;
+      HeadGradients<float> gradients;
+      load_keys(view, b, kv_head, head);
+      gradients.dk = Matrix<float>(view.seq_k[b], p.head_dim);
+      gradients.dv = Matrix<float>(view.seq_k[b], p.value_dim);
+      for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+        load_queries(view, b, h, head);
+        gradients.dq = Matrix<float>(view.seq_q[b], p.head_dim);
+        gradients.dbias.assign(head.rule.bias.size(), 0);
+        gradients.dsink = p.sink ? shared.dsink[h] : 0;
+        algorithm.backward(ops, head, config, load_outputs(view, b, h), gradients);
+        finish_gradient(ops, gradients.dq, head.rule.scale);
+        store_query_gradient(view, b, h, gradients.dq);
+        if (p.bias) add_bias_gradient(view, b, h, head.rule, gradients.dbias, shared);
+        if (p.sink) shared.dsink[h] = gradients.dsink;
+      }
+      finish_gradient(ops, gradients.dk, head.rule.scale);
+      finish_gradient(ops, gradients.dv, head.rule.value_factor);
+      store_key_gradients(view, b, kv_head, gradients.dk, gradients.dv);
+    }
+  store_shared_gradients(view, shared);
+}
+
+}  // namespace
+
+const char* dtype_name(int32_t dtype) {
+  return dtype == FLASHPROOF_BF16 ? "bf16" : dtype == FLASHPROOF_FP16 ? "fp16" : "fp32";
+}
+
+TileConfig parse_config(std::span<const char* const> tunables, const char* config) {
+  TileConfig result;
+  std::string_view rest = config == nullptr ? "" : config;
+  while (!rest.empty()) {
+    const size_t end = rest.find_first_of(", ");
+    const std::string_view word = rest.substr(0, end);
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    if (word.empty()) continue;
+    const std::string_view key = word.substr(0, word.find('='));
+    bool known = false;
+    for (const char* tunable : tunables) known = known || key == tunable;
+    if (!known) throw RejectedCall("config key '" + std::string(key) + "' is not one of this kernel's tunables");
+    const std::string_view text = word.substr(key.size() < word.size() ? key.size() + 1 : key.size());
+    const int64_t largest = key == "splits" ? largest_split : largest_tile;
+    int64_t value = 0;
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || stop != text.data() + text.size() || value < 1 || value > largest)
+      throw RejectedCall("config '" + std::string(word) + "': " + std::string(key) + " is an integer from 1 to " +
+                         std::to_string(largest));
+    (key == "tile_m" ? result.tile_m : key == "tile_n" ? result.tile_n : result.splits) = value;
+  }
+  return result;
+}
+
+flashproof_status cpu_supports(const HeadAlgorithm& algorithm, const flashproof_problem* problem, const char* config,
+                               char* message, size_t message_size) {
+  return guarded(message, message_size, [&] {
+    check_problem(*problem);
+    parse_config(algorithm.tunables, config);
+  });
+}
+
+const char* cpu_arithmetic(const HeadAlgorithm& algorithm, const flashproof_problem* problem, const char* config) {
+  thread_local std::string text;
+  try {
+    text = algorithm.arithmetic(*problem, parse_config(algorithm.tunables, config));
+  } catch (const RejectedCall&) {
+    text.clear();
+  }
+  return text.c_str();
+}
+
+flashproof_status cpu_forward(const HeadAlgorithm& algorithm, const flashproof_call* call, const char* config,
+                              char* message, size_t message_size) {
+  return guarded(message, message_size, [&] {
+    const TileConfig tiles = check_call(algorithm, *call, config);
+    forward_all(algorithm, view_call(*call), tiles);
+  });
+}
+
+flashproof_status cpu_backward(const HeadAlgorithm& algorithm, const flashproof_call* call, const char* config,
+                               char* message, size_t message_size) {
+  return guarded(message, message_size, [&] {
+    const TileConfig tiles = check_call(algorithm, *call, config);
+    backward_all(algorithm, view_call(*call), tiles);
+  });
+}
+
+}  // namespace flashproof

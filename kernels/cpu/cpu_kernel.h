@@ -1,0 +1,51 @@
+// What the CPU kernels share: config text, which problems they take, and the loops over entries and heads.
+//
+// A kernel is an algorithm of reference/ for one head, with fp32 arithmetic; it has its own file, its own table, and names
+// its own Arithmetic.
+#pragma once
+#include <span>
+#include <string>
+
+#include "kernels/cpu/call_view.h"
+
+namespace flashproof {
+
+struct TileConfig {
+  int64_t tile_m = 64, tile_n = 64, splits = 4;
+};
+constexpr int64_t largest_tile = 256, largest_split = 64;
+
+/// One head's algorithm. `tunables` are the config keys it takes, of tile_m, tile_n, splits.
+struct HeadAlgorithm {
+  std::span<const char* const> tunables;
+  HeadOutputs<float> (*forward)(const RoundedOps&, const Head<float>&, const TileConfig&);
+  void (*backward)(const RoundedOps&, const Head<float>&, const TileConfig&, const HeadOutputs<float>& stored,
+                   HeadGradients<float>&);
+  std::string (*arithmetic)(const flashproof_problem&, const TileConfig&);  ///< text of reference/arithmetic.h
+};
+
+/// "tile_m=64,tile_n=32" (commas or spaces). Throws RejectedCall for another key or a value out of range.
+TileConfig parse_config(std::span<const char* const> tunables, const char* config);
+/// The name of an input dtype in the text form of Arithmetic.
+const char* dtype_name(int32_t dtype);
+
+/// REJECTED, with a message, for fp8, descales, and whatever is not a legal problem; else OK.
+flashproof_status cpu_supports(const HeadAlgorithm&, const flashproof_problem*, const char* config, char* message,
+                               size_t message_size);
+/// The Arithmetic's text, valid until the next call on this thread; "" for a config that the kernel does not take.
+const char* cpu_arithmetic(const HeadAlgorithm&, const flashproof_problem*, const char* config);
+flashproof_status cpu_forward(const HeadAlgorithm&, const flashproof_call*, const char* config, char* message,
+                              size_t message_size);
+flashproof_status cpu_backward(const HeadAlgorithm&, const flashproof_call*, const char* config, char* message,
+                               size_t message_size);
+
+/// All but descales.
+constexpr uint64_t cpu_features = FLASHPROOF_FEATURE_BACKWARD | FLASHPROOF_FEATURE_CAUSAL | FLASHPROOF_FEATURE_WINDOW |
+                                  FLASHPROOF_FEATURE_TOP_LEFT | FLASHPROOF_FEATURE_GQA | FLASHPROOF_FEATURE_PACKED |
+                                  FLASHPROOF_FEATURE_SEQUSED | FLASHPROOF_FEATURE_PAGED | FLASHPROOF_FEATURE_VALUE_DIM |
+                                  FLASHPROOF_FEATURE_SOFTCAP | FLASHPROOF_FEATURE_ALIBI | FLASHPROOF_FEATURE_BIAS |
+                                  FLASHPROOF_FEATURE_SINK | FLASHPROOF_FEATURE_DROPOUT | FLASHPROOF_FEATURE_STRIDES |
+                                  FLASHPROOF_FEATURE_SCALE | FLASHPROOF_FEATURE_NEGATIVE_OFFSET;
+constexpr uint32_t cpu_dtypes = 1u << FLASHPROOF_FP32 | 1u << FLASHPROOF_BF16 | 1u << FLASHPROOF_FP16;
+
+}  // namespace flashproof
