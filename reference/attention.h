@@ -37,8 +37,15 @@ struct HeadIndex {
 };
 inline HeadIndex head_index(const Inputs& in, int64_t b, int64_t h) {
   const Problem& p = in.problem;
-  return {b, h, h / (p.heads / p.kv_heads), p.heads, p.kv_heads, in.packing.q_begin[b], in.packing.k_begin[b],
-          in.packing.seq_q(b), in.packing.seq_k(b)};
+  return {b,
+          h,
+          h / (p.heads / p.kv_heads),
+          p.heads,
+          p.kv_heads,
+          in.packing.q_begin[b],
+          in.packing.k_begin[b],
+          in.packing.seq_q(b),
+          in.packing.seq_k(b)};
 }
 
 /// scale t_q t_k.

@@ -22,7 +22,8 @@ struct ScoreRule {
   Number scale = Number(1);    ///< scale t_q t_k
   Number softcap = Number(0);  ///< 0: off
   Number slope = Number(0);    ///< 0: no ALiBi
-  std::vector<double> bias;    ///< empty: none; else element i row_stride + j key_stride, a broadcast axis having stride 0
+  std::vector<double>
+      bias;  ///< empty: none; else element i row_stride + j key_stride, a broadcast axis having stride 0
   int64 bias_row_stride = 0, bias_key_stride = 0;
   bool has_sink = false;
   Number sink = Number(0);
@@ -36,9 +37,9 @@ struct ScoreRule {
 template <class Number>
 struct Head {
   ScoreRule<Number> rule;
-  Matrix<Number> q, d_o;   ///< [Sq, d], [Sq, dv]; rows that see no key hold zeros (see clear_unseeing_rows)
-  Matrix<Number> k, v;     ///< [Sk, d], [Sk, dv]
-  Matrix<Number> k_t, v_t; ///< their transposes
+  Matrix<Number> q, d_o;    ///< [Sq, d], [Sq, dv]; rows that see no key hold zeros (see clear_unseeing_rows)
+  Matrix<Number> k, v;      ///< [Sk, d], [Sk, dv]
+  Matrix<Number> k_t, v_t;  ///< their transposes
   int64 seq_q() const { return rule.seq_q; }
   int64 seq_k() const { return rule.seq_k; }
   int64 value_dim() const { return v_t.rows; }
@@ -186,7 +187,8 @@ GradientTile<Number> gradient_tile(const Ops& ops, const Head<Number>& head, Spa
                                    std::vector<Number>& dbias) {
   const ScoreRule<Number>& rule = head.rule;
   GradientTile<Number> tile{{rows.size(), keys.size()}, {rows.size(), keys.size()}};
-  ops.multiply_add(tile.p.view(), head.q.rows_between(rows.begin, rows.end), head.k_t.columns_between(keys.begin, keys.end));
+  ops.multiply_add(tile.p.view(), head.q.rows_between(rows.begin, rows.end),
+                   head.k_t.columns_between(keys.begin, keys.end));
   ops.multiply_add(tile.ds.view(), head.d_o.rows_between(rows.begin, rows.end),
                    head.v_t.columns_between(keys.begin, keys.end));
   for (int64 i = rows.begin; i < rows.end; ++i)
@@ -220,7 +222,8 @@ void add_gradient_tile(const Ops& ops, const Head<Number>& head, Span rows, Span
                    head.d_o.rows_between(rows.begin, rows.end));
   ops.multiply_add(out.dk.rows_between(keys.begin, keys.end), transposed(tile.ds.view()),
                    head.q.rows_between(rows.begin, rows.end));
-  ops.multiply_add(out.dq.rows_between(rows.begin, rows.end), tile.ds.view(), head.k.rows_between(keys.begin, keys.end));
+  ops.multiply_add(out.dq.rows_between(rows.begin, rows.end), tile.ds.view(),
+                   head.k.rows_between(keys.begin, keys.end));
 }
 
 /// dsink -= sum_i exp(sink - L_i) D_i.
