@@ -7,6 +7,7 @@
 
 #include <rapidcheck.h>
 
+#include "reference/errors.h"
 #include "reference/safetensors.h"
 
 namespace flashproof {
@@ -45,13 +46,19 @@ std::vector<int64_t> parse_values(const std::string& text) {
   return values;
 }
 
+/// Small values twice as often as large ones: small tiles reach every mask and tail edge at a fraction of the work.
+int64_t draw_value(const Tunable& tunable) {
+  const auto index = [&] { return *inRange<size_t>(0, tunable.values.size()); };
+  return tunable.values[std::min({index(), index(), index()})];
+}
+
 /// A third of the cases take the kernel's own choice; the others draw every tunable.
 std::string draw_config(const std::vector<Tunable>& tunables) {
   if (tunables.empty() || chance(33)) return "";
   std::string config;
   for (const Tunable& tunable : tunables) {
     if (!config.empty()) config += ',';
-    config += tunable.name + "=" + std::to_string(one_of(tunable.values));
+    config += tunable.name + "=" + std::to_string(draw_value(tunable));
   }
   return config;
 }
