@@ -15,8 +15,9 @@ struct TraceStep {
   double maximum = 0;  ///< m, the largest score so far
   double sum = 0;      ///< l, the sum of exp(s_j - m)
   double rescale = 1;  ///< exp(m_before - m), by which the earlier sum and output were multiplied
-  std::optional<double>
-      output;  ///< accumulator / l: what O would be if the row ended here; none in a pass that makes no output
+  /// accumulator / l: O if the row ended here. In phase "output" of the two passes: what the keys so far add to O. None in
+  /// a pass that makes no output.
+  std::optional<double> output;
 };
 
 /// "standard", "online_softmax", "flash2", "flash_decoding" (a part of the keys for each tile).
