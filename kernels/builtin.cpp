@@ -7,6 +7,9 @@ BuiltinKernels builtin_kernel_table() {
       {"cpu:standard", cpu_standard_kernel},
       {"cpu:flash2", cpu_flash2_kernel},
       {"cpu:decode", cpu_decode_kernel},
+#ifdef FLASHPROOF_HAVE_CUDA
+      {"gpu:standard", gpu_standard_kernel},
+#endif
   };
   return {kernels, int(sizeof kernels / sizeof kernels[0])};
 }

@@ -7,6 +7,9 @@ namespace flashproof {
 const flashproof_kernel* cpu_standard_kernel();  ///< kernels/cpu/standard.cpp: materialised scores
 const flashproof_kernel* cpu_flash2_kernel();    ///< kernels/cpu/flash2.cpp: FlashAttention 2
 const flashproof_kernel* cpu_decode_kernel();    ///< kernels/cpu/decode.cpp: FlashDecoding, split KV and combine
+#ifdef FLASHPROOF_HAVE_CUDA
+const flashproof_kernel* gpu_standard_kernel();  ///< kernels/standard.cu: materialised scores
+#endif
 
 /// All of them with their names ("cpu:flash2"); the GPU's follow where the build has CUDA.
 struct BuiltinKernel {
