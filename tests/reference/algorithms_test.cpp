@@ -1,0 +1,190 @@
+// Over a wide number type every algorithm is exact attention, whatever the tile size and the features; the traces of the
+// 8-key example; that a wrong algorithm is seen.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <boost/multiprecision/cpp_bin_float.hpp>
+
+#include "reference/errors.h"
+#include "reference/flash_decoding.h"
+#include "reference/online_softmax.h"
+#include "reference/standard.h"
+#include "reference/trace.h"
+#include "tests/reference/small_inputs.h"
+
+namespace flashproof::test {
+namespace {
+
+using Wide =
+    boost::multiprecision::number<boost::multiprecision::cpp_bin_float_50::backend_type, boost::multiprecision::et_off>;
+using Ops = ExactOps<Wide>;
+using Forward = std::function<HeadOutputs<Wide>(const Head<Wide>&)>;
+using Backward = std::function<void(const Head<Wide>&, const HeadOutputs<Wide>&, HeadGradients<Wide>&)>;
+
+/// 50 digits less what a few hundred operations on numbers up to about 1e3 lose.
+bool equal(const Wide& a, const Wide& b) { return abs(a - b) <= Wide("1e-40") * (1 + abs(b)); }
+
+bool equal(const Matrix<Wide>& a, const std::vector<Wide>& b, int64_t first, int64_t step) {
+  for (int64_t i = 0; i < a.rows; ++i)
+    for (int64_t c = 0; c < a.columns; ++c)
+      if (!equal(a.row(i)[c], b[(first + i * step) * a.columns + c])) return false;
+  return true;
+}
+
+/// The first head and output in which the algorithm differs from `exact`; "" if none does.
+std::string forward_difference(const Inputs& in, const ExactOutputs<Wide>& exact, const Forward& forward) {
+  for (int64_t b = 0; b < in.problem.batch; ++b)
+    for (int64_t h = 0; h < in.problem.heads; ++h) {
+      const HeadIndex at = head_index(in, b, h);
+      const HeadOutputs<Wide> out = forward(head_of<Wide>(in, at));
+      if (!equal(out.o, exact.o, at.query_row(0), at.heads)) return "O of head " + std::to_string(h);
+      for (int64_t i = 0; i < at.seq_q; ++i) {
+        const bool minus_infinity = out.l[i] == Ops::minus_infinity();
+        if (minus_infinity != exact.l_is_minus_infinity[at.query_row(i)]) return "where L is -infinity";
+        if (!minus_infinity && !equal(out.l[i], exact.l[at.query_row(i)])) return "L of head " + std::to_string(h);
+      }
+    }
+  return "";
+}
+
+std::string backward_difference(const Inputs& in, const ExactOutputs<Wide>& exact, const Backward& backward) {
+  const Problem& p = in.problem;
+  std::vector<Wide> dbias(in.bias.size(), Wide(0)), dsink(p.heads, Wide(0));
+  for (int64_t b = 0; b < p.batch; ++b) {
+    HeadGradients<Wide> gradients;
+    for (int64_t h = 0; h < p.heads; ++h) {
+      const HeadIndex at = head_index(in, b, h);
+      const Head<Wide> head = head_of<Wide>(in, at);
+      if (h % (p.heads / p.kv_heads) == 0) {
+        gradients.dk = Matrix<Wide>(at.seq_k, p.head_dim);
+        gradients.dv = Matrix<Wide>(at.seq_k, p.value_dim);
+      }
+      gradients.dq = Matrix<Wide>(at.seq_q, p.head_dim);
+      gradients.dbias.assign(head.rule.bias.size(), Wide(0));
+      gradients.dsink = dsink[h];
+      backward(head, flash2_forward(Ops(), head, {1, 1}), gradients);
+      finish_gradient(Ops(), gradients.dq, head.rule.scale);
+      if (!equal(gradients.dq, exact.dq, at.query_row(0), at.heads)) return "dQ of head " + std::to_string(h);
+      dsink[h] = gradients.dsink;
+      for (int64_t i = 0; p.bias && i < at.seq_q; ++i)
+        for (int64_t j = 0; j < at.seq_k; ++j) dbias[bias_index(in, b, h, i, j)] += gradients.dbias[i * at.seq_k + j];
+      if ((h + 1) % (p.heads / p.kv_heads) != 0) continue;
+      finish_gradient(Ops(), gradients.dk, head.rule.scale);
+      finish_gradient(Ops(), gradients.dv, head.rule.value_factor);
+      if (!equal(gradients.dk, exact.dk, at.key_row(0), at.kv_heads)) return "dK of head " + std::to_string(h);
+      if (!equal(gradients.dv, exact.dv, at.key_row(0), at.kv_heads)) return "dV of head " + std::to_string(h);
+    }
+  }
+  for (size_t n = 0; n < dbias.size(); ++n)
+    if (!equal(dbias[n], exact.dbias[n])) return "dbias";
+  for (int64_t h = 0; p.sink && h < p.heads; ++h)
+    if (!equal(dsink[h], exact.dsink[h])) return "dsink of head " + std::to_string(h);
+  return "";
+}
+
+Inputs draw_case(int64_t longest) { return draw_inputs(draw_problem(DType::bf16, longest)); }
+
+RC_GTEST_PROP(algorithms, forward_is_exact_attention, ()) {
+  const Inputs in = draw_case(9);
+  const TileSize tile{draw(1, 10), draw(1, 10)};
+  const int64_t parts = draw(1, 5);
+  const auto exact = exact_attention<Wide>(in);
+  RC_LOG() << print(in.problem) << " tile " << tile.rows << "x" << tile.keys << " parts " << parts;
+  RC_ASSERT(forward_difference(in, exact, [](auto& head) { return standard_forward(Ops(), head); }) == "");
+  RC_ASSERT(forward_difference(in, exact, [&](auto& head) { return online_softmax_forward(Ops(), head, tile); }) == "");
+  RC_ASSERT(forward_difference(in, exact, [&](auto& head) { return flash2_forward(Ops(), head, tile); }) == "");
+  RC_ASSERT(forward_difference(in, exact,
+                               [&](auto& head) { return flash_decoding_forward(Ops(), head, tile, parts); }) == "");
+}
+
+RC_GTEST_PROP(algorithms, backward_is_exact_attention, ()) {
+  const Inputs in = draw_case(7);
+  const TileSize tile{draw(1, 8), draw(1, 8)};
+  const auto exact = exact_attention<Wide>(in);
+  RC_LOG() << print(in.problem) << " tile " << tile.rows << "x" << tile.keys;
+  RC_ASSERT(backward_difference(in, exact, [](auto& head, auto& stored, auto& out) {
+              standard_backward(Ops(), head, stored.o, stored.l, out);
+            }) == "");
+  RC_ASSERT(backward_difference(in, exact, [&](auto& head, auto& stored, auto& out) {
+              flash2_backward(Ops(), head, tile, stored.o, stored.l, out);
+            }) == "");
+}
+
+/// Every tile size from one key to more than there are, on one problem with many features.
+TEST(algorithms, every_tile_size) {
+  Problem p;
+  p.heads = 2;
+  p.q.slot = 5;
+  p.k.slot = 11;
+  p.head_dim = p.value_dim = 3;
+  p.mask.causal = p.sink = true;
+  p.softcap = 3;
+  p.dropout = Dropout{0.25f, 5};
+  p.direction = Direction::backward;
+  Case c;
+  c.problem = p;
+  const Inputs in = make_inputs(c);
+  const auto exact = exact_attention<Wide>(in);
+  for (int64_t keys = 1; keys <= 12; ++keys)
+    for (int64_t rows = 1; rows <= 6; ++rows) {
+      const TileSize tile{rows, keys};
+      EXPECT_EQ(forward_difference(in, exact, [&](auto& h) { return online_softmax_forward(Ops(), h, tile); }), "");
+      EXPECT_EQ(forward_difference(in, exact, [&](auto& h) { return flash2_forward(Ops(), h, tile); }), "");
+      EXPECT_EQ(forward_difference(in, exact, [&](auto& h) { return flash_decoding_forward(Ops(), h, tile, rows); }),
+                "");
+      EXPECT_EQ(backward_difference(in, exact,
+                                    [&](auto& head, auto& stored, auto& out) {
+                                      flash2_backward(Ops(), head, tile, stored.o, stored.l, out);
+                                    }),
+                "");
+    }
+}
+
+/// FlashAttention 2 without the rescale of earlier sums: what the property must not let pass.
+struct NoRescale : Ops {
+  void rescale(Wide*, int64, const Wide&) const {}
+};
+
+TEST(algorithms, a_missing_rescale_is_seen) {
+  Case c;
+  c.problem.k.slot = 6;
+  c.problem.head_dim = c.problem.value_dim = 2;
+  const Inputs in = make_inputs(c);
+  const auto exact = exact_attention<Wide>(in);
+  EXPECT_EQ(forward_difference(in, exact, [](auto& h) { return flash2_forward(Ops(), h, {1, 1}); }), "");
+  EXPECT_EQ(forward_difference(in, exact,
+                               [](auto& h) {
+                                 return flash2_forward(NoRescale(), h, {1, 1});
+                               }),
+            "O of head 0");
+}
+
+const std::vector<double> example_scores = {2, 1, 0.5, 3, -1, 2.5, 0, 4};
+const std::vector<double> example_values = {10, 20, 30, 40, 50, 60, 70, 80};
+
+TEST(trace, eight_keys_in_tiles_of_four) {
+  const std::vector<TraceStep> steps = trace("flash2", example_scores, example_values, 4);
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[0].maximum, 3);
+  EXPECT_NEAR(*steps[0].output, 30.81, 0.005);
+  EXPECT_EQ(steps[1].maximum, 4);
+  EXPECT_NEAR(steps[1].rescale, std::exp(-1.0), 1e-15);
+  EXPECT_NEAR(*steps[1].output, 61.69, 0.005);
+}
+
+TEST(trace, every_algorithm_and_tile_ends_at_the_exact_output) {
+  for (const std::string& algorithm : traced_algorithms())
+    for (int64 tile = 1; tile <= 9; ++tile)
+      EXPECT_NEAR(*trace(algorithm, example_scores, example_values, tile).back().output, 61.6894444404, 1e-10)
+          << algorithm << " tile " << tile;
+}
+
+TEST(trace, refuses_what_makes_no_row) {
+  EXPECT_THROW(trace("flash2", {}, {}, 4), UsageError);
+  EXPECT_THROW(trace("flash2", {1}, {1, 2}, 4), UsageError);
+  EXPECT_THROW(trace("flash2", {1}, {1}, 0), UsageError);
+  EXPECT_THROW(trace("flash22", {1}, {1}, 1), UsageError);
+}
+
+}  // namespace
+}  // namespace flashproof::test
