@@ -1,0 +1,345 @@
+// Scores, weights, L and O of one row in double, each with its error bound: BOUNDS.md 2 to 6.
+//
+// Plain double is accurate enough: a score's own error here, d 2^-53 sum |q||k|, is below 2^-28 of the kernel's error for it,
+// and the rest is below 1e-11 of terms that are at least u sum p |v|. The final factor of bound() covers both.
+#include "oracle/bound_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace flashproof {
+namespace {
+
+constexpr double u = fp32_unit;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double fp32_range = 0x1p127;  // half the largest number: sums of rounded terms stay below 2^128
+constexpr double log2_e = 1.4426950408889634;
+
+/// p (e^kappa - 1) without inf * 0.
+double grown(double log_p, double p, double kappa) {
+  return kappa <= 0.01 ? p * growth(kappa) : std::exp(log_p + kappa) - p;
+}
+
+/// CUDA C++ Programming Guide, __logf: 2^-21.41 in [0.5, 2], else 3 ulp (3.5 to the exact value); logf is better.
+double log_error(double log) { return std::exp2(-21.41) + 3.5 * 0x1p-23 * std::abs(log); }
+
+/// The scores' common factor scale t_q t_k: its value and what can go wrong with its products.
+struct ScoreFactor {
+  double value = 1, descale = 1;
+  bool overflow = false, flushed = false;  ///< a partial product may leave fp32, or be flushed to zero
+};
+ScoreFactor score_factor(const Inputs& in, const HeadIndex& at) {
+  const int64_t pair = at.b * at.kv_heads + at.kv_head;
+  const double scale = std::abs(double(scale_of(in.problem))), tq = in.q_descale[pair], tk = in.k_descale[pair];
+  ScoreFactor factor{scale_of(in.problem) * tq * tk, std::abs(tq * tk)};
+  for (double part : {scale, scale * tq, scale * tk, tq * tk, scale * tq * tk}) {
+    factor.overflow |= std::abs(part) * log2_e > fp32_range;
+    factor.flushed |= part != 0 && std::abs(part) < 0x1p-125;
+  }
+  return factor;
+}
+
+/// 1 / (1 - rate).
+double dropout_scale(const Problem& p) { return p.dropout ? 1 / (1 - double(p.dropout->rate)) : 1; }
+
+/// BOUNDS 3: softcap, ALiBi and bias. Takes the scaled score s0; gives the score, s1/cap and the error.
+struct Modified {
+  double y, tangent = 0, error = 0, largest;
+};
+Modified modified(const Inputs& in, const ErrorModel& model, const HeadIndex& at, int64_t i, int64_t j, double s0, double bias) {
+  const Problem& problem = in.problem;
+  Modified m{.y = s0, .largest = std::abs(s0)};
+  if (problem.softcap != 0) {
+    const double cap = problem.softcap;
+    m.tangent = std::tanh(s0 / cap);
+    m.y = cap * m.tangent;
+    m.error = (4 * u + model.scale_product + model.tangent_relative) * std::abs(m.y) + cap * model.tangent_absolute + flush;
+    m.largest = std::max(m.largest, std::abs(s0 / cap));
+  } else if (problem.alibi != Alibi::none || problem.bias) {
+    m.error = (u + model.scale_product) * std::abs(s0);
+  }
+  const double s1 = m.y;
+  double shift = 0;
+  if (problem.alibi != Alibi::none) {
+    const int64_t distance = std::abs(i + alignment_offset(problem.mask, at.seq_q, at.seq_k) - j);
+    shift = double(in.slopes[at.b * at.heads + at.h]) * double(distance);
+    m.y -= shift;
+    m.error += 3 * u * std::abs(shift);
+  }
+  if (problem.bias) {
+    m.y += bias;
+    m.error += 2 * u * std::abs(bias);
+    if (problem.alibi != Alibi::none) m.error += u * (std::abs(s1) + std::abs(shift) + std::abs(bias));
+  }
+  if (problem.alibi != Alibi::none || problem.bias) m.error += u * std::abs(m.y) + 4 * flush;
+  m.largest = std::max({m.largest, std::abs(s1) + std::abs(shift) + std::abs(bias)});
+  return m;
+}
+
+void decode_row(const Tensor& tensor, int64_t row, int64_t n, float* out) {
+  for (int64_t c = 0; c < n; ++c) out[c] = float(tensor.at(row * n + c));
+}
+
+void transpose(const std::vector<float>& rows, int64_t keys, int64_t n, std::vector<float>& columns) {
+  columns.resize(rows.size());
+  for (int64_t j = 0; j < keys; ++j)
+    for (int64_t c = 0; c < n; ++c) columns[c * keys + j] = rows[j * n + c];
+}
+
+}  // namespace
+
+double size_of(double x, double floor) { return x == 0 ? 0 : std::max(std::abs(x), floor); }
+
+KeyPanel key_panel(const Inputs& in, const ErrorModel& model, int64_t b, int64_t kv_head) {
+  const Problem& p = in.problem;
+  KeyPanel panel{.keys = in.packing.seq_k(b), .head_dim = p.head_dim, .value_dim = p.value_dim,
+                 .k_columns = {}, .k_column_sizes = {}, .v_rows = {}, .v_sizes = {}, .k_sizes = {},
+                 .v_columns = {}, .v_column_sizes = {}, .k_sums = {}, .v_sums = {}};
+  std::vector<float> k(panel.keys * p.head_dim);
+  panel.v_rows.resize(panel.keys * p.value_dim);
+  for (int64_t j = 0; j < panel.keys; ++j) {
+    const int64_t row = (in.packing.k_begin[b] + j) * p.kv_heads + kv_head;
+    decode_row(in.k, row, p.head_dim, &k[j * p.head_dim]);
+    decode_row(in.v, row, p.value_dim, &panel.v_rows[j * p.value_dim]);
+  }
+  const auto sizes = [&](const std::vector<float>& x) {
+    std::vector<float> result(x.size());
+    for (size_t n = 0; n < x.size(); ++n) result[n] = float(size_of(x[n], model.operand_floor));
+    return result;
+  };
+  const auto sums = [&](const std::vector<float>& x, int64_t n) {
+    std::vector<double> result(panel.keys, 0.0);
+    for (int64_t j = 0; j < panel.keys; ++j)
+      for (int64_t c = 0; c < n; ++c) result[j] += std::abs(double(x[j * n + c]));
+    return result;
+  };
+  panel.k_sizes = sizes(k);
+  panel.v_sizes = sizes(panel.v_rows);
+  panel.k_sums = sums(k, p.head_dim);
+  panel.v_sums = sums(panel.v_rows, p.value_dim);
+  transpose(k, panel.keys, p.head_dim, panel.k_columns);
+  transpose(panel.k_sizes, panel.keys, p.head_dim, panel.k_column_sizes);
+  if (has_backward(p)) {
+    transpose(panel.v_rows, panel.keys, p.value_dim, panel.v_columns);
+    transpose(panel.v_sizes, panel.keys, p.value_dim, panel.v_column_sizes);
+  }
+  return panel;
+}
+
+void dot_columns(const std::vector<double>& x, const std::vector<double>& x_sizes, const std::vector<float>& columns,
+                 const std::vector<float>& column_sizes, int64_t keys, KeyRange range, std::vector<double>& dots,
+                 std::vector<double>& sizes) {
+  const int64_t n = std::max<int64_t>(range.end - range.begin, 0);
+  dots.assign(n, 0);
+  sizes.assign(n, 0);
+  for (size_t c = 0; c < x.size(); ++c) {
+    const float* column = columns.data() + c * keys + range.begin;
+    const float* column_size = column_sizes.data() + c * keys + range.begin;
+    const double value = x[c], size = x_sizes[c];
+    for (int64_t j = 0; j < n; ++j) {
+      dots[j] += value * column[j];
+      sizes[j] += size * column_size[j];
+    }
+  }
+}
+
+ScoreRow score_row(const Inputs& in, const ErrorModel& model, const KeyPanel& panel, const HeadIndex& at, int64_t i,
+                   KeyRange range) {
+  const Problem& problem = in.problem;
+  ScoreRow row{.at = at, .i = i, .span = std::max<int64_t>(range.end - range.begin, 0), .keys = {}, .y = {}, .tangent = {},
+               .z = {}, .kappa = {}};
+  row.largest = -infinity;
+  const int64_t d = problem.head_dim;
+  std::vector<double> q(d), q_sizes(d), dots, sizes;
+  double q_sum = 0, q_largest = 0;
+  for (int64_t c = 0; c < d; ++c) {
+    q[c] = in.q.at(at.query_row(i) * d + c);
+    q_sizes[c] = size_of(q[c], model.operand_floor);
+    q_sum += std::abs(q[c]);
+    q_largest = std::max(q_largest, std::abs(q[c]));
+  }
+  dot_columns(q, q_sizes, panel.k_columns, panel.k_column_sizes, panel.keys, range, dots, sizes);
+  const ScoreFactor factor = score_factor(in, at);
+  const double sigma = std::abs(factor.value), gamma = model.score_gamma(d);
+  row.overflow = factor.overflow || (model.prescaled && q_largest * scale_of(problem) > 0.99 * model.prescale.largest);
+  const bool modifiers = problem.softcap != 0 || problem.alibi != Alibi::none || problem.bias;
+  for (int64_t n = 0; n < row.span; ++n) {
+    const int64_t j = range.begin + n;
+    const double bias = problem.bias ? bias_at(in, at.b, at.h, i, j) : 0;
+    if (bias == -infinity) continue;
+    const double s0 = factor.value * dots[n];
+    const Modified m = modified(in, model, at, i, j, s0, bias);
+    // BOUNDS 2: accumulation, products and operands flushed to zero, q rounded after scaling.
+    double scores = gamma * sigma * sizes[n] + sigma * flush * (q_sum + panel.k_sums[j] + 2 * double(d));
+    if (factor.flushed) scores += std::abs(s0);
+    double stored = sigma * sizes[n] * model.prescale.relative +
+                    factor.descale * panel.k_sums[j] * (model.prescaled ? model.prescale.absolute : 0);
+    if (model.scores_stored)
+      stored += model.stored.relative * (std::abs(s0) + (modifiers ? std::abs(m.y) : 0)) +
+                model.stored.absolute * (std::max(1.0, sigma) + (modifiers ? 1 : 0));
+    row.keys.push_back(j);
+    row.y.push_back(m.y);
+    row.tangent.push_back(m.tangent);
+    row.z.push_back(dropout_factor<double>(in, at, i, j));
+    row.kappa[kappa_scores].push_back(scores);
+    row.kappa[kappa_stored].push_back(stored);
+    row.kappa[kappa_modifiers].push_back(m.error);
+    row.largest = std::max(row.largest, m.y);
+    row.magnitude = std::max(row.magnitude, std::abs(m.y));
+    row.worst_error = std::max(row.worst_error, scores + stored + m.error);
+    const double range_used = std::max(sizes[n], m.largest);
+    row.overflow |= range_used * log2_e > fp32_range ||
+                    (model.scores_stored && range_used > 0.99 * model.stored.largest);
+  }
+  return row;
+}
+
+WeightRow weight_row(const Inputs& in, const ErrorModel& model, ScoreRow& scores) {
+  WeightRow row;
+  row.overflow = scores.overflow;
+  const size_t n = scores.keys.size();
+  const bool sink = in.problem.sink;
+  const double sink_score = sink ? double(in.sinks[scores.at.h]) : -infinity;
+  const double top = std::max(scores.largest, sink_score);
+  row.shape = model.shape(int64_t(n), scores.span, scores.at.seq_k, model.tile_n, model.splits);
+  row.rescales = row.shape.tiles - 1 + (model.split ? 1 : 0);
+  if (top == -infinity) {
+    row.l = -infinity;
+    return row;
+  }
+  double z = sink ? std::exp(sink_score - top) : 0;
+  for (size_t k = 0; k < n; ++k) z += std::exp(scores.y[k] - top);
+  row.l = top + std::log(z);
+  const double log_sum = row.l - top;
+
+  // BOUNDS 4: kappa_j. Where the keys are split, each part's L is rounded and enters the combination.
+  const double magnitude = std::max(scores.magnitude, sink ? std::abs(sink_score) : 0) + scores.worst_error;
+  const double steps = double(1 + row.rescales);
+  const double unit_log2 = std::log(model.p_unit);
+  const double part = model.split ? u * (6 * magnitude + std::abs(row.l) + 3 * log_sum) + log_error(log_sum) : 0;
+  const double common = model.top * (magnitude + unit_log2) + part;
+  const auto argument = [&](double y, double distance) {
+    return model.y * std::abs(y) + (model.t + (model.split ? 3 * u : 0)) * distance + common;
+  };
+  for (size_t k = 0; k < n; ++k) {
+    const double distance = top - scores.y[k] + 2 * scores.worst_error;
+    scores.kappa[kappa_argument].push_back(argument(scores.y[k], distance));
+    scores.kappa[kappa_exp].push_back(model.exp * steps + model.exp_slope * distance);
+    row.log_p.push_back(scores.y[k] - row.l);
+    row.p.push_back(std::exp(row.log_p.back()));
+    row.kappa.push_back(scores.error(k) + scores.kappa[kappa_argument][k] + scores.kappa[kappa_exp][k]);
+  }
+  if (sink) {
+    const double distance = n == 0 ? std::abs(sink_score) : std::abs(sink_score - scores.largest) + 2 * scores.worst_error;
+    row.sink_p = std::exp(sink_score - row.l);
+    row.sink_kappa = 2 * u * std::abs(sink_score) + argument(sink_score, distance) + model.exp * steps + model.exp_slope * distance;
+    row.overflow |= n > 0 && sink_score - scores.largest > 80;  // exp(sink - max) overflows where the maximum leaves the sink out
+  }
+
+  // BOUNDS 5: the row sum and the numerators' own errors.
+  row.row_sum = compounded(u, double(model.row_sum_depth(row.shape) + row.rescales + (sink ? 1 : 0)));
+  row.rescale = compounded(u, double(row.rescales));
+  double numerator = (1 + model.p.relative) * (1 + row.rescale);
+  if (in.problem.dropout) numerator *= 1 + compounded(u, 3);
+  if (model.normalized_first) numerator *= 1 + model.division;
+  if (model.split) numerator *= (1 + model.division) * (1 + compounded(u, 1 + std::min(double(n), model.splits == 0 ? double(n) : model.splits)));
+  row.p_error = numerator - 1;
+  const double largest_p = model.p_unit * dropout_scale(in.problem);
+  row.overflow |= largest_p > 0.9 * model.p.largest;
+
+  double risen = sink ? grown(sink_score - row.l, row.sink_p, row.sink_kappa) : 0;
+  double fallen = row.sink_p * (sink ? std::min(row.sink_kappa, 1.0) : 0);
+  double drift = 0;  // how far the computed maximum may lie above the exact one
+  for (size_t k = 0; k < n; ++k) {
+    risen += grown(row.log_p[k], row.p[k], row.kappa[k]);
+    fallen += row.p[k] * std::min(row.kappa[k], 1.0);  // 1 - e^-kappa <= min(kappa, 1)
+    drift = std::max(drift, scores.y[k] - top + scores.error(k));
+  }
+  row.unit = std::exp(drift - log_sum);
+  fallen += double(n) * flush * steps * row.unit;
+  row.least_sum = (1 - std::min(fallen, 1.0)) * (1 - std::min(row.row_sum, 1.0));
+  const double up = std::log1p(risen) + std::log1p(row.row_sum);
+  row.mean_error = std::max(up, row.least_sum > 0 ? -std::log(row.least_sum) : infinity);
+  row.largest_sum = n == 0 ? 1 : std::exp(row.l - scores.largest) * (1 + risen);
+  return row;
+}
+
+LogSumBound log_sum_bound(const ErrorModel& model, const ScoreRow& scores, const WeightRow& row) {
+  LogSumBound bound;
+  if (row.l == -infinity) return bound;
+  if (row.overflow) {
+    bound.weights = infinity;
+    return bound;
+  }
+  const double top = scores.keys.empty() ? row.l : scores.largest;
+  const double reference = std::max(std::abs(top), row.sink_p > 0 ? std::abs(row.l + std::log(row.sink_p)) : 0);
+  bound.weights = row.mean_error;
+  bound.reference = model.reference * (reference + scores.worst_error + std::log(model.p_unit));
+  bound.logarithm = log_error(row.l - top) + 3.5 * 0x1p-23 * row.mean_error;
+  if (model.split) bound.logarithm += log_error(row.l - top) + u * (std::abs(row.l) + scores.magnitude);
+  bound.output = u * (std::abs(row.l) + bound.weights + bound.reference + bound.logarithm) + 2 * flush;
+  return bound;
+}
+
+OutputRow output_row(const Inputs& in, const ErrorModel& model, const KeyPanel& panel, const ScoreRow& scores,
+                     const WeightRow& row) {
+  const int64_t dv = panel.value_dim;
+  const size_t n = scores.keys.size();
+  OutputRow result{std::vector<double>(dv, 0), std::vector<OutputBound>(dv)};
+  if (n == 0) return result;
+  for (size_t k = 0; k < n; ++k) {
+    const float* v = panel.v_rows.data() + scores.keys[k] * dv;
+    const double weight = row.p[k] * scores.z[k];
+    for (int64_t c = 0; c < dv; ++c) result.o[c] += weight * v[c];
+  }
+  // BOUNDS 6. Sums over the keys of: p (e^kappa - 1) |z v - O|, p e^kappa z |v|, the same of the sizes, z |v|, z of the sizes.
+  std::vector<double> deviation(dv, 0), magnitude(dv, 0), sized(dv, 0), plain(dv, 0), plain_sized(dv, 0);
+  const double sink_gain = row.sink_p > 0 ? grown(std::log(row.sink_p), row.sink_p, row.sink_kappa) : 0;
+  double risen = 1 + sink_gain;
+  for (size_t k = 0; k < n; ++k) {
+    const double z = scores.z[k], gain = grown(row.log_p[k], row.p[k], row.kappa[k]), raised = row.p[k] + gain;
+    risen += gain;
+    const float* v = panel.v_rows.data() + scores.keys[k] * dv;
+    const float* size = panel.v_sizes.data() + scores.keys[k] * dv;
+    for (int64_t c = 0; c < dv; ++c) {
+      const double value = z * v[c];
+      deviation[c] += gain * std::abs(value - result.o[c]);
+      magnitude[c] += raised * std::abs(value);
+      sized[c] += raised * z * size[c];
+      plain[c] += std::abs(value);
+      plain_sized[c] += z * size[c];
+    }
+  }
+  const int64_t pair = scores.at.b * scores.at.kv_heads + scores.at.kv_head;
+  const double t_v = in.v_descale[pair], steps = double(3 + row.rescales);
+  const double gamma = model.value_gamma(row.shape), a = row.p_error, b = row.row_sum;
+  const double unit = std::max(model.divided_last ? row.unit : 0, model.normalized_first ? 1.0 : 0);
+  double last = u;  // the last product, or none
+  if (model.divided_last) last = model.division;
+  if (in.problem.descale) last = (1 + last) * (1 + u) - 1;
+  if (in.problem.dropout) last = (1 + last) * (1 + compounded(u, 3)) - 1;
+  if (model.split)
+    last = (1 + last) * (1 + model.division + u * (std::abs(row.l) + scores.magnitude) + log_error(row.l - scores.largest)) - 1;
+  const double final_rounding = (1 + model.output.relative) * (1 + last) - 1;
+  const double accumulators = row.largest_sum * model.p_unit;
+  for (int64_t c = 0; c < dv; ++c) {
+    const double o = std::abs(result.o[c]), scale = t_v / row.least_sum;
+    OutputBound& bound = result.bound[c];
+    bound.weights = scale * (deviation[c] + sink_gain * o);
+    bound.p_rounding = scale * (a * magnitude[c] + model.p.absolute / model.p_unit * unit * plain[c]);
+    bound.row_sum = scale * b * risen * o;
+    bound.accumulation = scale * gamma * ((1 + a) * sized[c] + model.p_floor * unit * plain_sized[c]);
+    bound.underflow = scale * flush * unit * (steps * (plain[c] + double(n) * o) + 2 * double(n) + steps);
+    const double before = bound.before_output(), exact = t_v * o;
+    bound.output = final_rounding * (exact + before) + model.output.absolute + flush;
+    result.o[c] *= t_v;
+    const bool overflow = row.overflow || magnitude[c] * std::max(accumulators, 1.0) > fp32_range ||
+                          plain[c] > 0x1p1000 || exact + bound.total() > model.output.largest ||
+                          !std::isfinite(bound.total());
+    if (overflow) bound.output = infinity;
+  }
+  return result;
+}
+
+}  // namespace flashproof
