@@ -1,0 +1,285 @@
+// Error bounds of dQ, dK, dV, dsink and dbias: BOUNDS.md 7. The parts of a gradient's error are kept apart all the way, so that
+// a bound and its list of terms are the same numbers.
+#include "oracle/bound_gradients.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace flashproof {
+namespace {
+
+constexpr double u = fp32_unit;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double fp32_range = 0x1p127;
+
+/// p e^kappa and p (e^kappa - 1) without inf * 0.
+double raised(double log_p, double kappa) { return std::exp(log_p + kappa); }
+double grown(double log_p, double p, double kappa) { return kappa <= 0.01 ? p * growth(kappa) : raised(log_p, kappa) - p; }
+
+double sigma_of(const Inputs& in, const HeadIndex& at) { return std::abs(score_scale<double>(in, at)); }
+
+std::vector<double> gradient_of_output(const Inputs& in, const HeadIndex& at, int64_t i) {
+  const int64_t n = in.problem.value_dim;
+  std::vector<double> row(n);
+  for (int64_t c = 0; c < n; ++c) row[c] = in.d_o.at(at.query_row(i) * n + c);
+  return row;
+}
+
+/// Error of ln of a recomputed weight exp(y - L), score errors and that of L aside. The argument's parts: y and L times
+/// log2 e, each a rounded constant and a product (and y's factor scale log2 e), the subtraction, and base e to base 2.
+double recomputed(const ErrorModel& model, double y, double l) {
+  const double distance = std::abs(y - l);
+  return (3 * u + model.scale_product) * std::abs(y) + 2 * u * std::abs(l) + 4 * u * distance + model.exp +
+         model.exp_slope * distance;
+}
+
+/// The end of a gradient: scale and descales in fp32, then the output's format.
+double output_error(const Problem& problem, const ErrorModel& model, double value, double error) {
+  const double products = compounded(u, problem.descale ? 3 : 1);
+  return ((1 + model.output.relative) * (1 + products) - 1) * (std::abs(value) + error) + model.output.absolute + flush;
+}
+
+double overflow_or(double bound, double value, const ErrorModel& model, bool overflow) {
+  return overflow || !std::isfinite(bound) || std::abs(value) + bound > model.output.largest ? infinity : bound;
+}
+
+/// Adds weight times magnitude to each part.
+void add(ScoreGradientError& sum, const ScoreGradientError& e, double weight) {
+  sum.weights += e.weights * weight;
+  sum.value_products += e.value_products * weight;
+  sum.d += e.d * weight;
+  sum.tangent += e.tangent * weight;
+  sum.rounding += e.rounding * weight;
+  sum.underflow += e.underflow * weight;
+}
+
+void scale_by(ScoreGradientError& e, double factor) {
+  ScoreGradientError scaled;
+  add(scaled, e, factor);
+  e = scaled;
+}
+
+/// P recomputed from L, and z g = z t_v <dO_i, v_j>, over a row's visible keys, with errors.
+struct Recomputed {
+  std::vector<double> log_p, kappa, zg, zg_error;
+  bool overflow = false;
+};
+
+Recomputed recompute(const Inputs& in, const ErrorModel& model, const KeyPanel& panel, const ScoreRow& scores,
+                     const RowState& state) {
+  const KeyRange range{scores.keys.empty() ? 0 : scores.keys.front(), scores.keys.empty() ? 0 : scores.keys.back() + 1};
+  const std::vector<double> d_o = gradient_of_output(in, scores.at, scores.i);
+  std::vector<double> d_o_sizes(d_o.size()), dots, sizes;
+  double d_o_sum = 0;
+  for (size_t c = 0; c < d_o.size(); ++c) {
+    d_o_sizes[c] = size_of(d_o[c], model.operand_floor);
+    d_o_sum += std::abs(d_o[c]);
+  }
+  dot_columns(d_o, d_o_sizes, panel.v_columns, panel.v_column_sizes, panel.keys, range, dots, sizes);
+  const double t_v = value_scale<double>(in, scores.at), gamma = model.score_gamma(int64_t(d_o.size()));
+  // z g: the factor t_v, dropout's 1 / (1 - rate) (BOUNDS 6), and the format that a materialising kernel stores dP in.
+  const double factors = compounded(u, (in.problem.descale ? 1 : 0) + (in.problem.dropout ? 3 : 0)) +
+                         (model.scores_stored ? model.stored.relative : 0);
+  Recomputed r;
+  for (size_t k = 0; k < scores.keys.size(); ++k) {
+    const int64_t n = scores.keys[k] - range.begin;
+    const double z = scores.z[k], zg = z * t_v * dots[n];
+    const double products = z * t_v * (gamma * sizes[n] + flush * (d_o_sum + panel.v_sums[scores.keys[k]] + 2 * double(d_o.size())));
+    r.log_p.push_back(scores.y[k] - state.l);
+    double kappa = scores.error(k) + recomputed(model, scores.y[k], state.l) + state.l_error;
+    if (model.normalized_first) kappa += model.division + model.p.relative;  // P as stored, divided by the row sum
+    r.kappa.push_back(kappa);
+    r.zg.push_back(zg);
+    r.zg_error.push_back((1 + factors) * products + factors * std::abs(zg) + (model.scores_stored ? z * model.stored.absolute : 0));
+    r.overflow |= !(sizes[n] * std::max(1.0, z * t_v) < fp32_range) ||
+                  (model.scores_stored && std::abs(zg) > 0.99 * model.stored.largest);
+  }
+  return r;
+}
+
+}  // namespace
+
+RowState row_state(const Inputs& in, const ErrorModel& model, const KeyPanel& panel, const ScoreRow& scores,
+                   const WeightRow& weights, const OutputRow& output, const LogSumBound& l_bound) {
+  RowState state;
+  state.empty = scores.keys.empty();
+  state.overflow = weights.overflow;
+  state.l = weights.l;
+  if (state.empty) return state;
+  const bool exact = in.problem.direction == Direction::backward_exact;
+  state.l_error = exact ? u * std::abs(state.l) : l_bound.total();
+  // A kernel that normalises P by its own row sum may do so in the backward, whatever L it is given.
+  if (exact && model.normalized_first) state.l_error = std::max(state.l_error, weights.mean_error);
+
+  const std::vector<double> d_o = gradient_of_output(in, scores.at, scores.i);
+  double size = 0;
+  for (size_t c = 0; c < d_o.size(); ++c) {
+    const double o = std::abs(output.o[c]);
+    const double o_error = exact ? model.output.relative * o + model.output.absolute : output.bound[c].total();
+    state.d += d_o[c] * output.o[c];
+    state.d_error += std::abs(d_o[c]) * o_error;
+    size += std::abs(d_o[c]) * (o + o_error);
+  }
+  state.d_error += compounded(u, double(d_o.size()) + 1) * size + double(d_o.size()) * flush;
+  if (model.sums_p_dp) {
+    const Recomputed r = recompute(in, model, panel, scores, state);
+    double error = 0, magnitude = 0;
+    for (size_t k = 0; k < r.zg.size(); ++k) {
+      const double p = std::exp(r.log_p[k]), e = raised(r.log_p[k], r.kappa[k]);
+      error += grown(r.log_p[k], p, r.kappa[k]) * std::abs(r.zg[k]) + e * r.zg_error[k];
+      magnitude += e * (std::abs(r.zg[k]) + r.zg_error[k]);
+    }
+    const double terms = double(r.zg.size());
+    state.d_error = std::max(state.d_error, error + compounded(u, terms + 1) * magnitude + 2 * terms * flush);
+    size = std::max(size, magnitude);
+  }
+  state.overflow |= !(size < fp32_range);
+  if (in.problem.sink) {
+    const double sink = in.sinks[scores.at.h], log_p = sink - state.l;
+    const double kappa = 2 * u * std::abs(sink) + recomputed(model, sink, state.l) + state.l_error + 2 * u;
+    state.sink_p = std::exp(log_p);
+    state.sink_error = grown(log_p, state.sink_p, kappa) * std::abs(state.d) + raised(log_p, kappa) * state.d_error + flush;
+  }
+  return state;
+}
+
+PairRow pair_row(const Inputs& in, const ErrorModel& model, const KeyPanel& panel, const ScoreRow& scores,
+                 const RowState& state) {
+  const Recomputed r = recompute(in, model, panel, scores, state);
+  const bool softcap = in.problem.softcap != 0;
+  const double dropout = in.problem.dropout ? compounded(u, 3) : 0, sigma = sigma_of(in, scores.at);
+  PairRow row;
+  row.overflow = r.overflow || state.overflow || scores.overflow;
+  for (size_t k = 0; k < scores.keys.size(); ++k) {
+    const double p = std::exp(r.log_p[k]), e = raised(r.log_p[k], r.kappa[k]), gain = grown(r.log_p[k], p, r.kappa[k]);
+    const double z = scores.z[k];
+    row.p.push_back(z * p);
+    row.p_error.push_back(z * (gain + dropout * e) + z * flush);
+    row.p_rounding.push_back(z == 0 ? 0 : model.ds.relative * (z * p + row.p_error[k]) + model.ds.absolute * std::max(z, 1.0));
+
+    // dS = p (z g - D): a subtraction and a product.
+    const double difference = std::abs(r.zg[k] - state.d), twice = 1 + compounded(u, 2);
+    ScoreGradientError error;
+    error.weights = gain * difference + (twice - 1) * e * difference;
+    error.value_products = twice * e * r.zg_error[k];
+    error.d = twice * e * state.d_error;
+    error.underflow = flush * (difference + r.zg_error[k] + state.d_error + 2);
+    const double ds = p * (r.zg[k] - state.d);
+    row.ds.push_back(ds);
+    row.ds_error.push_back(error.total());
+    double ds0 = ds;
+    if (softcap) {
+      // f = 1 - (s1/cap)^2, and s1 is off by its own errors; those before tanh pass with slope 1 at most.
+      const double tangent = std::abs(scores.tangent[k]), f = 1 - tangent * tangent;
+      const double off = (scores.error(k)) / in.problem.softcap + u * tangent;
+      const double f_error = 2 * tangent * off + off * off + 3 * u;
+      const double plain = std::abs(ds) + error.total();
+      scale_by(error, (1 + u) * f);
+      error.tangent = (1 + u) * plain * f_error + u * plain * f;
+      ds0 = ds * f;
+    }
+    // Rounded before or after the factor scale: an absolute error is of the one or of the other.
+    error.rounding = model.ds.relative * (std::abs(ds0) + error.total()) +
+                     model.ds.absolute * (sigma > 0 ? std::max(1.0, 1 / sigma) : 1.0);
+    row.ds0.push_back(ds0);
+    row.error.push_back(error);
+    const double largest = (std::abs(ds0) + error.total()) * std::max(1.0, sigma);
+    row.overflow |= !(largest < 0.99 * model.ds.largest) || !(row.p[k] < 0.99 * model.ds.largest);
+  }
+  return row;
+}
+
+std::vector<GradientBound> query_gradient(const Inputs& in, const ErrorModel& model, const KeyPanel& panel,
+                                          const ScoreRow& scores, const PairRow& pairs) {
+  const int64_t d = panel.head_dim;
+  const double sigma = sigma_of(in, scores.at);
+  std::vector<GradientBound> bounds(d);
+  std::vector<double> value(d, 0), magnitude(d, 0);
+  for (size_t k = 0; k < pairs.ds0.size(); ++k) {
+    const double size = std::abs(pairs.ds0[k]) + pairs.error[k].total() + model.ds_floor;
+    for (int64_t c = 0; c < d; ++c) {
+      const double key = panel.k_columns[c * panel.keys + scores.keys[k]];
+      value[c] += pairs.ds0[k] * key;
+      magnitude[c] += size * panel.k_sizes[scores.keys[k] * d + c];
+      add(bounds[c].terms, pairs.error[k], std::abs(key));
+    }
+  }
+  const SumShape shape = model.shape(int64_t(scores.keys.size()), scores.span, scores.at.seq_k, model.tile_n, 1);
+  const double gamma = model.gradient_gamma(shape);
+  for (int64_t c = 0; c < d; ++c) {
+    GradientBound& bound = bounds[c];
+    scale_by(bound.terms, sigma);
+    bound.accumulation = sigma * gamma * magnitude[c] + flush * std::max(sigma, 1.0) * 3 * double(shape.terms + shape.tiles);
+    bound.output = output_error(in.problem, model, sigma * value[c], bound.total());
+    const bool overflow = pairs.overflow || !(magnitude[c] * std::max(sigma, 1.0) < fp32_range);
+    bound.output = overflow_or(bound.output, sigma * value[c] + bound.total(), model, overflow);
+  }
+  return bounds;
+}
+
+KeyGradients key_gradients(const Inputs& in, const ErrorModel& model, const KeyPanel& panel, int64_t b, int64_t kv_head,
+                           KeyRange keys, const std::vector<RowState>& states) {
+  const Problem& p = in.problem;
+  const int64_t d = panel.head_dim, dv = panel.value_dim, n = keys.end - keys.begin, group = p.heads / p.kv_heads;
+  const int64_t seq_q = in.packing.seq_q(b);
+  KeyGradients result{std::vector<GradientBound>(n * d), std::vector<GradientBound>(n * dv)};
+  std::vector<double> k_value(n * d, 0), k_magnitude(n * d, 0), v_value(n * dv, 0), v_magnitude(n * dv, 0), q(d);
+  std::vector<int64_t> rows(n, 0);
+  std::vector<bool> overflow(n, false);
+  double sigma = 0, t_v = 1;
+  for (int64_t h = 0; h < group; ++h) {
+    const HeadIndex at = head_index(in, b, kv_head * group + h);
+    sigma = sigma_of(in, at);
+    t_v = value_scale<double>(in, at);
+    for (int64_t i = 0; i < seq_q; ++i) {
+      const RowState& state = states[h * seq_q + i];
+      KeyRange range = visible_keys(p.mask, seq_q, panel.keys, i);
+      range = {std::max(range.begin, keys.begin), std::min(range.end, keys.end)};
+      if (state.empty || range.begin >= range.end) continue;
+      const ScoreRow scores = score_row(in, model, panel, at, i, range);
+      const PairRow pairs = pair_row(in, model, panel, scores, state);
+      for (int64_t c = 0; c < d; ++c) q[c] = in.q.at(at.query_row(i) * d + c);
+      const std::vector<double> d_o = gradient_of_output(in, at, i);
+      for (size_t k = 0; k < scores.keys.size(); ++k) {
+        const int64_t j = scores.keys[k] - keys.begin;
+        ++rows[j];
+        if (pairs.overflow) overflow[j] = true;
+        // Keys read q times scale where that is rounded beforehand.
+        ScoreGradientError error = pairs.error[k];
+        const double ds0 = std::abs(pairs.ds0[k]) + error.total();
+        error.rounding += model.prescale.relative * ds0;
+        for (int64_t c = 0; c < d; ++c) {
+          k_value[j * d + c] += pairs.ds0[k] * q[c];
+          k_magnitude[j * d + c] += (ds0 + model.ds_floor) * size_of(q[c], model.operand_floor);
+          add(result.dk[j * d + c].terms, error, std::abs(q[c]));
+        }
+        const double weight = pairs.p[k] + pairs.p_error[k] + pairs.p_rounding[k];
+        for (int64_t c = 0; c < dv; ++c) {
+          v_value[j * dv + c] += pairs.p[k] * d_o[c];
+          v_magnitude[j * dv + c] += (weight + (scores.z[k] == 0 ? 0 : model.ds_floor)) * size_of(d_o[c], model.operand_floor);
+          result.dv[j * dv + c].terms.weights += pairs.p_error[k] * std::abs(d_o[c]);
+          result.dv[j * dv + c].terms.rounding += pairs.p_rounding[k] * std::abs(d_o[c]);
+        }
+      }
+    }
+  }
+  for (int64_t j = 0; j < n; ++j) {
+    SumShape shape = model.shape(rows[j], seq_q * group, seq_q * group, model.tile_m, 1);
+    if (model.tile_m > 0) shape.tiles = std::min(seq_q * group, group * (seq_q / model.tile_m + 1));
+    const double gamma = model.gradient_gamma(shape), floor = 3 * flush * double(shape.terms + shape.tiles);
+    const auto finish = [&](GradientBound& bound, double factor, double value, double magnitude) {
+      if (rows[j] == 0) return;
+      scale_by(bound.terms, factor);
+      bound.accumulation = factor * gamma * magnitude + std::max(factor, 1.0) * floor;
+      bound.output = output_error(p, model, factor * value, bound.total());
+      const bool leaves = overflow[j] || !(magnitude * std::max(factor, 1.0) < fp32_range);
+      bound.output = overflow_or(bound.output, factor * value + bound.total(), model, leaves);
+    };
+    for (int64_t c = 0; c < d; ++c) finish(result.dk[j * d + c], sigma, k_value[j * d + c], k_magnitude[j * d + c]);
+    for (int64_t c = 0; c < dv; ++c) finish(result.dv[j * dv + c], t_v, v_value[j * dv + c], v_magnitude[j * dv + c]);
+  }
+  return result;
+}
+
+}  // namespace flashproof
