@@ -3,6 +3,7 @@
 #include "kernels/cpu/call_view.h"
 
 #include <bit>
+#include <functional>
 #include <numeric>
 #include <string>
 

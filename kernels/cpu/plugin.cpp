@@ -1,6 +1,8 @@
-// The entry point of a CPU kernel built as a plug-in. FLASHPROOF_PLUGIN_KERNEL names the kernel, e.g. cpu_flash2_kernel.
+// The entry point of a CPU kernel built as a plug-in, e.g. with -DFLASHPROOF_PLUGIN_KERNEL=cpu_flash2_kernel; empty elsewhere.
+#ifdef FLASHPROOF_PLUGIN_KERNEL
 #include "kernels/builtin.h"
 
 extern "C" const flashproof_kernel* flashproof_kernel_entry(uint32_t abi) {
   return abi == FLASHPROOF_ABI ? flashproof::FLASHPROOF_PLUGIN_KERNEL() : nullptr;
 }
+#endif
