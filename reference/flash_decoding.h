@@ -3,7 +3,7 @@
 // Each part runs FlashAttention 2 over its own keys and leaves O_s (normalised, before the value factor) and L_s. Then
 //   L = ln(sum_s exp(L_s) [+ exp(sink)]),   O = factor sum_s exp(L_s - L) O_s
 // Source: Dao, Haziza, Massa, Sizov, "Flash-Decoding for long-context inference", 2023; the combination is equation 1 of
-// FlashInfer, 2501.01005. There is no backward of its own: that is FlashAttention 2's.
+// FlashInfer, 2501.01005. A single part is plain FlashAttention 2. There is no backward of its own: that is FlashAttention 2's.
 #pragma once
 #include "reference/flash2.h"
 
@@ -57,6 +57,7 @@ void combine_parts(const Ops& ops, const Head<Number>& head, const std::vector<H
 
 template <class Ops, class Number = typename Ops::Number>
 HeadOutputs<Number> flash_decoding_forward(const Ops& ops, const Head<Number>& head, TileSize tile, int64 parts) {
+  if (parts == 1) return flash2_forward(ops, head, tile);
   HeadOutputs<Number> out(head.seq_q(), head.value_dim());
   for (int64 i = 0; i < head.seq_q(); i += tile.rows) {
     const Span rows = tile_at(i, tile.rows, head.seq_q());
