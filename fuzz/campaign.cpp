@@ -191,7 +191,7 @@ void load_earlier_records(Engine& engine, const std::string& directory) {
   }
 }
 
-void run_threads(Engine& engine, int jobs, const Progress& progress, double start) {
+void run_threads(Engine& engine, int jobs, const ShowProgress& progress, double start) {
   std::vector<std::thread> threads;
   std::atomic<int> running = jobs;
   for (int t = 0; t < jobs; ++t)
@@ -315,7 +315,7 @@ void write_witnesses(const std::string& directory, const std::vector<Record>& fa
   }
 }
 
-CampaignEnd run_campaign(const Settings& asked, const std::atomic<bool>& interrupt, const Progress& progress) {
+CampaignEnd run_campaign(const Settings& asked, const std::atomic<bool>& interrupt, const ShowProgress& progress) {
   const double start = now();
   Settings settings = asked;
   if (!settings.resume) validate_check_ids(settings.checks);

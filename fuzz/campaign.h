@@ -41,11 +41,11 @@ struct CampaignEnd {
 };
 
 /// Called about twice a second with a running summary.
-using Progress = std::function<void(const Summary&, double seconds, bool reducing)>;
+using ShowProgress = std::function<void(const Summary&, double seconds, bool reducing)>;
 
 /// Runs until a budget is used up, `interrupt` becomes true, or the disk refuses a record. Throws UsageError for wrong
 /// settings or a damaged campaign, UnavailableError for kernels, devices or a directory that cannot be had.
-CampaignEnd run_campaign(const Settings&, const std::atomic<bool>& interrupt, const Progress&);
+CampaignEnd run_campaign(const Settings&, const std::atomic<bool>& interrupt, const ShowProgress&);
 
 /// Exit code of a finished campaign: 1 with findings, 130 interrupted, 69 storage, 2 when nothing ran, else 0.
 int exit_code(const CampaignEnd&);

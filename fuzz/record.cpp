@@ -176,6 +176,8 @@ Manifest parse_manifest(const std::string& text) {
   });
 }
 
+std::string print(const Verdict& verdict) { return json_of(verdict).dump(); }
+
 std::string citable_id(const Manifest& manifest) { return sha256(print(manifest)).substr(0, 16); }
 
 std::string print(const Witness& w) {

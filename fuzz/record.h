@@ -49,6 +49,9 @@ Manifest parse_manifest(const std::string& text);
 /// First 16 hexadecimal digits of the SHA-256 of the manifest's text.
 std::string citable_id(const Manifest&);
 
+/// The JSON object that records hold for a verdict.
+std::string print(const Verdict&);
+
 /// One witness of a finding.
 struct Witness {
   std::string bucket, kernel, config, text, id;

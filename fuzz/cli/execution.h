@@ -1,0 +1,29 @@
+// One case on one kernel with all that was run and returned: what `check`, `replay` and `reduce` show and dump.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "fuzz/execute.h"
+#include "fuzz/json_text.h"
+
+namespace flashproof {
+
+struct Execution {
+  const LoadedKernel* kernel = nullptr;
+  Job job;
+  Judgement judgement;
+  std::vector<Run> runs;
+  std::vector<RunResult> results;
+};
+
+/// Runs the job in a worker, or in this process for a debugger. UnavailableError when the kernel's device is not here.
+Execution execute_keeping(const LoadedKernel&, const Job&, const Limits&, bool in_process);
+
+/// 16 hexadecimal digits of SHA-256 over the bits of every output of every run: equal for replays that agree bit for bit.
+std::string output_hash(const Execution&);
+
+/// The verdicts for a person, ending with the line that replays them.
+std::string page_of(const Execution&);
+JsonText json_of(const Execution&);
+
+}  // namespace flashproof

@@ -1,0 +1,62 @@
+// See options.h.
+#include "fuzz/cli/options.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "reference/errors.h"
+
+namespace flashproof {
+namespace {
+
+std::atomic<bool> interrupted = false;
+static_assert(std::atomic<bool>::is_always_lock_free);  // it is set from a signal handler
+
+void note_interrupt(int) {
+  interrupted = true;
+  std::signal(SIGINT, SIG_DFL);
+}
+
+}  // namespace
+
+const std::atomic<bool>& interrupt_flag() { return interrupted; }
+void handle_interrupts() { std::signal(SIGINT, note_interrupt); }
+
+Case case_of_words(const std::vector<std::string>& words) { return parse_case(joined(words)); }
+
+std::string joined(const std::vector<std::string>& words, const char* between) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
+  return text;
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw UnavailableError("cannot read " + path + ": " + std::strerror(errno));
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+int exit_code(Status status) { return status == Status::pass ? 0 : status == Status::fail ? 1 : 2; }
+
+std::string program_folder() { return std::filesystem::read_symlink("/proc/self/exe").parent_path().string(); }
+
+std::string demo_plugin_path() {
+  const std::string path = program_folder() + "/mutants/demo.so";
+  return std::filesystem::exists(path) ? path : "";
+}
+
+std::string utc_stamp() {
+  const std::time_t now = std::time(nullptr);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y%m%dT%H%M%SZ", std::gmtime(&now));
+  return text;
+}
+
+}  // namespace flashproof

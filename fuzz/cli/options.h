@@ -1,0 +1,34 @@
+// What several verbs share: reading a case from words, SIGINT, and where the program's files are.
+#pragma once
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "fuzz/execute.h"
+#include "reference/case.h"
+
+namespace flashproof {
+
+/// Becomes true at the first SIGINT; the second one ends the program at once.
+const std::atomic<bool>& interrupt_flag();
+void handle_interrupts();
+
+/// The case whose text was typed as one word or several.
+Case case_of_words(const std::vector<std::string>& words);
+/// Words put together with blanks.
+std::string joined(const std::vector<std::string>& words, const char* between = " ");
+/// The file's whole text. UnavailableError with the system's reason.
+std::string read_text(const std::string& path);
+
+/// Exit code of one judged case: 0 pass, 1 fail, 2 inconclusive or rejected (nothing was judged).
+int exit_code(Status);
+
+/// The folder of this program's file.
+std::string program_folder();
+/// The planted bug that `fuzz` shows its alarm on: a plug-in beside the program. "" when it is not there.
+std::string demo_plugin_path();
+
+/// UTC as 20260131T235959Z, for names of folders.
+std::string utc_stamp();
+
+}  // namespace flashproof
