@@ -12,10 +12,10 @@
 namespace flashproof {
 
 constexpr double unit_roundoff = 0x1p-53;
-constexpr double exp_error = 0x1p-52;   ///< relative, of certified_exp on [-690, 690]
-constexpr double log_error = 0x1p-50;   ///< relative, of certified_log on [2^-1000, 2^1000]
-constexpr double tanh_error = 0x1p-50;  ///< relative, of certified_tanh on all numbers
-constexpr double sech2_error = 0x1p-48; ///< relative, of 1 - tanh^2 for |y| <= 300
+constexpr double exp_error = 0x1p-52;    ///< relative, of certified_exp on [-690, 690]
+constexpr double log_error = 0x1p-50;    ///< relative, of certified_log on [2^-1000, 2^1000]
+constexpr double tanh_error = 0x1p-50;   ///< relative, of certified_tanh on all numbers
+constexpr double sech2_error = 0x1p-48;  ///< relative, of 1 - tanh^2 for |y| <= 300
 
 namespace certified {
 

@@ -38,7 +38,8 @@ void add_chunk(int64_t columns, int64_t width, const double* __restrict x, const
 
 }  // namespace
 
-void add_weighted_rows(int64_t n, int64_t columns, int64_t begin, int64_t end, const double* x, const float* rows, double* out) {
+void add_weighted_rows(int64_t n, int64_t columns, int64_t begin, int64_t end, const double* x, const float* rows,
+                       double* out) {
   double sums[strip];
   for (int64_t first = begin; first < end; first += strip) {
     const int64_t width = std::min(strip, end - first);
@@ -61,7 +62,8 @@ void add_weighted_rows(int64_t n, int64_t columns, const BoundedSum& x, const fl
       const int64_t r1 = std::min(n, r0 + block);
       for (double* sums : {value, radius, size}) std::fill_n(sums, width, 0.0);
       const auto add = [&]<int count>(int64_t r) {
-        add_chunk<count>(columns, width, x.value + r, x.radius + r, x.size + r, rows + r * columns + first, value, radius, size);
+        add_chunk<count>(columns, width, x.value + r, x.radius + r, x.size + r, rows + r * columns + first, value,
+                         radius, size);
       };
       int64_t r = r0;
       for (; r + chunk <= r1; r += chunk) add.template operator()<chunk>(r);

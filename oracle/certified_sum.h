@@ -27,7 +27,8 @@ constexpr double sum_roundings(int64_t n) { return double(17 + std::min<int64_t>
 constexpr double sum_error(int64_t n) { return sum_roundings(n) * unit_roundoff * inflation; }
 
 /// out[c] += sum_r x[r] rows[r * columns + c], c from `begin` to `end`.
-void add_weighted_rows(int64_t n, int64_t columns, int64_t begin, int64_t end, const double* x, const float* rows, double* out);
+void add_weighted_rows(int64_t n, int64_t columns, int64_t begin, int64_t end, const double* x, const float* rows,
+                       double* out);
 
 /// A sum, a bound of what its weights' errors do to it, and its sum of magnitudes; each an array over the columns.
 struct BoundedSum {

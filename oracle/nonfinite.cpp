@@ -32,7 +32,9 @@ std::vector<Content> row_contents(const std::vector<Content>& contents, int64_t 
 struct Contents {
   std::vector<Content> v, q_rows, k_rows, v_rows, d_o_rows;
   bool all_finite() const {
-    const auto clean = [](const std::vector<Content>& rows) { return std::count(rows.begin(), rows.end(), finite) == std::ssize(rows); };
+    const auto clean = [](const std::vector<Content>& rows) {
+      return std::count(rows.begin(), rows.end(), finite) == std::ssize(rows);
+    };
     return clean(q_rows) && clean(k_rows) && clean(v_rows) && clean(d_o_rows);
   }
 };
@@ -40,8 +42,8 @@ struct Contents {
 /// What reaches one row.
 struct RowContent {
   bool sees_key = false, hidden = false;
-  Content scores = finite;              ///< of q_i and the visible k_j
-  std::vector<Content> values;          ///< by channel, of the visible v_j
+  Content scores = finite;      ///< of q_i and the visible k_j
+  std::vector<Content> values;  ///< by channel, of the visible v_j
 };
 
 RowContent row_content(const Inputs& in, const Contents& contents, int64_t b, int64_t h, int64_t i) {
@@ -57,7 +59,8 @@ RowContent row_content(const Inputs& in, const Contents& contents, int64_t b, in
     row.sees_key = true;
     row.scores = std::max(row.scores, contents.k_rows[key]);
     if (contents.v_rows[key] == finite) continue;
-    for (int64_t c = 0; c < p.value_dim; ++c) row.values[c] = std::max(row.values[c], contents.v[key * p.value_dim + c]);
+    for (int64_t c = 0; c < p.value_dim; ++c)
+      row.values[c] = std::max(row.values[c], contents.v[key * p.value_dim + c]);
   }
   if (row.sees_key) row.scores = std::max(row.scores, contents.q_rows[(in.packing.q_begin[b] + i) * p.heads + h]);
   return row;

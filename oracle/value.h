@@ -4,6 +4,7 @@
 // and log), MPFR at 128 bits with a running bound, MPFI intervals at rising precision up to 4096 bits. An enclosure
 // [mid - radius, mid + radius] always contains the exact value of DESIGN's formulas on the encoded inputs.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,13 +18,13 @@ struct Sample {
   std::vector<int64_t> query_rows, key_rows;
 };
 /// All rows while the work (multiply-adds) is at most `budget`; else first, last, tile edges, `extra` rows and random ones by seed.
-Sample sample_rows(const Problem&, double budget, int64_t tile_m, int64_t tile_n, const std::vector<int64_t>& extra_query_rows,
-                   uint64_t seed);
+Sample sample_rows(const Problem&, double budget, int64_t tile_m, int64_t tile_n,
+                   const std::vector<int64_t>& extra_query_rows, uint64_t seed);
 
 /// Values of one output tensor, flat like the tensor; elements outside the sample have known == 0.
 struct OutputValues {
   std::vector<double> mid, radius;
-  std::vector<double> condition;  ///< the sum of magnitudes the value is made of, e.g. sum_j p_j |v_jc| for O
+  std::vector<double> condition;  ///< the sum of magnitudes the value is made of, see below
   std::vector<uint8_t> known;
 };
 
@@ -33,9 +34,21 @@ struct Values {
   OutputValues& operator[](OutputId id) { return output[int(id)]; }
 };
 
-/// First strength, on `threads` cores (0: all). L of a row without keys and sink is -infinity with radius 0. Rows that a
-/// non-finite input reaches are left unknown (DESIGN, non-finite inputs; see oracle/nonfinite.h).
-Values value_double(const Inputs&, const Sample&, int threads = 0);
+/// Rows done of all rows (query rows, then keys) of the problem's work; called now and then by the calling thread.
+using Progress = std::function<void(int64_t done, int64_t all)>;
+
+/// First strength, on `threads` cores (0: all); no bit depends on their number.
+///
+/// condition, with c the channel:  O: t_v sum_j p z |v_jc|.  L: |m| + |L - m|, m the largest score of the row.  With
+/// S_ij = p (z |g| + sum_c |dO_ic O_ic|) as the size of dS_ij:  dQ: |scale| t sum_j S slope |k_jc|, dK: |scale| t sum_i S slope |q_ic|,
+/// slope = dS0 / dS;  dV: t_v sum_i p z |dO_ic|;  dsink: sum of exp(sink - L) sum_c |dO O|;  dbias: sum of S.
+///
+/// A row that sees no key: O = 0 and L = sink or -infinity, radius 0; so is a gradient that nothing adds to. Elements that a
+/// non-finite input reaches (oracle/nonfinite.h, which also says what `bears_hidden` is): mid NaN and radius 0 where the result
+/// must be NaN, unknown where it is not judged. radius is infinity where double cannot tell (scores beyond about 2^40).
+/// dsink and dbias sum over all rows: they are known only when the sample is all of them.
+Values value_double(const Inputs&, const Sample&, int threads = 0, bool bears_hidden = false,
+                    const Progress& progress = {});
 
 enum class Strength { certified_double, mpfr, interval };
 
