@@ -7,6 +7,7 @@
 
 #include "kernels/flashproof_kernel.h"
 #include "oracle/verdict.h"
+#include "reference/case.h"
 #include "reference/arithmetic.h"
 
 namespace flashproof {
@@ -27,9 +28,24 @@ struct Placement {
   uint64_t poison = 1;          ///< seed of output and workspace poison
 };
 
+/// What the runner spoils in the flashproof_problem of an otherwise legal call, before it asks supports() (check `reject`).
+enum class IllegalMutation {
+  none,
+  head_dim_zero,
+  kv_heads_not_dividing,  ///< kv_heads = heads + 1
+  unknown_dtype,          ///< dtype = 99
+  scale_nan,
+  window_below_open,      ///< window_left = -7
+  dropout_rate_one,
+};
+constexpr int illegal_mutation_count = 7;
+const char* name_of(IllegalMutation);
+void apply(IllegalMutation, flashproof_problem&);
+
 struct Run {
   Case c;
   Placement placement;
+  IllegalMutation mutation = IllegalMutation::none;
 };
 
 enum class RunStatus { ok, rejected, error, crash, timeout };
@@ -59,6 +75,10 @@ struct Check {
 
 /// All checks, in the order they run.
 std::span<const Check> all_checks();
+
+/// Which wrong answers the check `bound` would reject on this case, judged on at most 8 of its query rows: zeros, mean of V, mask
+/// off by one (rows whose keys end at a mask's edge), one key dropped, scale 1 % off, base-2 L. For reports; not run with the check.
+std::vector<Imposter> power_of(const Case&, const Subject&);
 
 /// A verdict for results that are not ok (crash, timeout, error, rejection of a legal problem); nullptr-like empty `check` if all are ok.
 Verdict judge_status(const char* check, std::span<const RunResult>);

@@ -1,0 +1,121 @@
+// The table of checks, and the steps of judging that they share.
+#include "oracle/check.h"
+
+#include <cmath>
+#include <limits>
+
+#include "oracle/checks/checks.h"
+
+namespace flashproof {
+
+std::span<const Check> all_checks() {
+  static const Check checks[] = {bound_check, readout_check, exact_inputs_check, isolation_check, reject_check};
+  return checks;
+}
+
+Verdict judge_status(const char* check, std::span<const RunResult> results) {
+  Verdict verdict;
+  for (const RunResult& result : results) {
+    if (result.status == RunStatus::ok) continue;
+    verdict.check = check;
+    verdict.why = result.message;
+    constexpr const char* kinds[] = {"", "rejected", "error", "crash", "timeout"};
+    verdict.kind = kinds[int(result.status)];
+    verdict.status = result.status == RunStatus::rejected ? Status::rejected : Status::fail;
+    if (verdict.status == Status::fail) {
+      verdict.ratio = std::numeric_limits<double>::infinity();
+      return verdict;
+    }
+  }
+  return verdict;
+}
+
+void fail(Verdict& verdict, const char* kind, const std::string& why) {
+  if (verdict.status == Status::fail) return;
+  verdict.status = Status::fail;
+  verdict.kind = kind;
+  verdict.why = why;
+}
+
+void judge_memory(Verdict& verdict, const MemoryReport& memory) {
+  const struct {
+    const char* kind;
+    const std::string& finding;
+  } findings[] = {{"red-zone", memory.red_zone}, {"input-changed", memory.input_changed}, {"unwritten", memory.unwritten},
+                  {"tail", memory.tail_touched}};
+  for (const auto& [kind, finding] : findings) {
+    if (finding.empty()) continue;
+    fail(verdict, kind, finding);
+    verdict.ratio = std::numeric_limits<double>::infinity();
+  }
+}
+
+void note_ratio(Verdict& verdict, const Problem& problem, OutputId output, int64_t index, double ratio) {
+  if (verdict.ratios.empty() || verdict.ratios.back().output != output) verdict.ratios.push_back({output, 0, -1});
+  OutputRatio& worst = verdict.ratios.back();
+  if (worst.index < 0 || ratio > worst.ratio) {
+    worst.ratio = ratio;
+    worst.index = index;
+  }
+  if (verdict.where.index < 0 || ratio > verdict.ratio) {
+    verdict.ratio = ratio;
+    verdict.where = locate(problem, output, index);
+  }
+}
+
+bool is_judged(const Subject& subject, const Problem& problem, OutputId output) {
+  switch (output) {
+    case OutputId::o: return problem.direction != Direction::backward_exact;
+    case OutputId::lse:
+      return problem.direction != Direction::backward_exact && subject.conventions.lse_base != FLASHPROOF_LSE_NONE;
+    case OutputId::dsink: return has_backward(problem) && problem.sink;
+    case OutputId::dbias: return has_backward(problem) && problem.bias.has_value();
+    case OutputId::dq:
+    case OutputId::dk:
+    case OutputId::dv: break;
+  }
+  return has_backward(problem);
+}
+
+bool empty_o_defined(const Subject& subject) { return subject.conventions.empty_o == FLASHPROOF_EMPTY_O_ZERO; }
+
+std::optional<double> empty_lse(const Subject& subject) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  switch (subject.conventions.empty_lse) {
+    case FLASHPROOF_EMPTY_LSE_MINUS_INFINITY: return -infinity;
+    case FLASHPROOF_EMPTY_LSE_PLUS_INFINITY: return infinity;
+    case FLASHPROOF_EMPTY_LSE_ZERO: return 0;
+    default: return std::nullopt;
+  }
+}
+
+std::string undefined_conventions(const Subject& subject) {
+  std::string text;
+  const auto add = [&](bool undefined, const char* what) {
+    if (undefined) text += std::string(text.empty() ? "not checked, as the kernel leaves it undefined: " : ", ") + what;
+  };
+  add(!empty_o_defined(subject), "O of rows without keys");
+  add(!empty_lse(subject).has_value(), "L of rows without keys");
+  add(subject.conventions.lse_base == FLASHPROOF_LSE_NONE, "L");
+  add(subject.conventions.tail == FLASHPROOF_TAIL_UNDEFINED, "outputs past the used lengths");
+  return text;
+}
+
+Case neutral_case(const Case& c, Family family, double a, bool keep_dropout) {
+  Case neutral;
+  neutral.problem = c.problem;
+  Problem& p = neutral.problem;
+  p.bias.reset();
+  p.alibi = Alibi::none;
+  p.sink = false;
+  p.softcap = 0;
+  p.descale = false;
+  p.direction = Direction::forward;
+  if (!keep_dropout || !p.dropout || p.dropout->rate != 0.5f) p.dropout.reset();
+  neutral.recipe.family = family;
+  neutral.recipe.a = a;
+  neutral.recipe.seed = c.recipe.seed;
+  return neutral;
+}
+
+}  // namespace flashproof

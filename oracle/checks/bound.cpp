@@ -1,0 +1,233 @@
+// Check `bound`: every element of every output within the bound of the declared Arithmetic.
+//
+// With e = |result - mid| and r the radius of the exact value's enclosure, an element passes if e + r <= bound and fails if
+// e - r > bound; between the two the enclosure is refined (Ziv's strategy). Rows that see no key follow the kernel's
+// conventions; what non-finite inputs do is oracle/nonfinite.h; where a format may overflow the bound is infinite and nothing
+// is judged.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "oracle/bound.h"
+#include "oracle/checks/checks.h"
+#include "oracle/nonfinite.h"
+#include "reference/arithmetic.h"
+
+namespace flashproof {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double ln_2 = 0x1.62e42fefa39efp-1;
+/// Multiply-adds in double that one verdict may take, and multiply-adds at 128 bits and above (about 30 ns each).
+constexpr double sample_work = 4e8, refine_work = 2e7;
+constexpr size_t most_suspect_rows = 16;
+
+/// One verdict in the making.
+struct Judging {
+  const Case& c;
+  const Subject& subject;
+  const Outputs& outputs;
+  const Inputs in;
+  const Arithmetic arithmetic;
+  const Judgements nonfinite;
+  Verdict verdict;
+  double refined_work = 0;
+  int64_t overflow = 0, vacuous = 0;
+
+  Judging(const Case& the_case, const Subject& the_subject, const Outputs& results)
+      : c(the_case), subject(the_subject), outputs(results), in(make_inputs(the_case)),
+        arithmetic(parse_arithmetic(the_subject.arithmetic)),
+        nonfinite(judge_nonfinite(in, the_subject.conventions.bears_hidden_nan != 0)) {}
+};
+
+std::string number(double x) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.9g", x);
+  return text;
+}
+
+bool base_2(const Subject& subject) { return subject.conventions.lse_base == FLASHPROOF_LSE_BASE_2; }
+
+/// Multiply-adds that refining one element costs.
+double refining_cost(const Inputs& in, OutputId id) {
+  const Problem& p = in.problem;
+  const double row = double(max_used_length(p.k, p.batch)) * double(p.head_dim + p.value_dim);
+  return id == OutputId::o || id == OutputId::lse ? row : row * 2 * double(max_used_length(p.q, p.batch));
+}
+
+/// Rows whose O or L is not finite: they belong to every sample.
+std::vector<int64_t> suspect_rows(const Judging& j) {
+  std::vector<int64_t> rows;
+  const int64_t width = j.in.problem.value_dim;
+  const Tensor& o = j.outputs.o;
+  for (int64_t n = 0; n < o.size() && rows.size() < most_suspect_rows; ++n)
+    if (!std::isfinite(o.at(n)) && (rows.empty() || rows.back() != n / width)) rows.push_back(n / width);
+  return rows;
+}
+
+void fail_element(Judging& j, OutputId id, int64_t index, const char* kind, const std::string& what) {
+  if (j.verdict.status == Status::fail && j.verdict.ratio == infinity) return;
+  note_ratio(j.verdict, j.in.problem, id, index, infinity);
+  fail(j.verdict, kind, print(locate(j.in.problem, id, index)) + what);
+}
+
+/// L (and O) of a row without keys and sink; true if that settles the element.
+bool judge_empty(Judging& j, OutputId id, int64_t index, double result, double exact) {
+  if (id != OutputId::lse || exact != -infinity) return false;
+  const std::optional<double> expected = empty_lse(j.subject);
+  if (!expected) return true;
+  ++j.verdict.judged;
+  if (result == *expected) note_ratio(j.verdict, j.in.problem, id, index, 0);
+  else fail_element(j, id, index, "empty-row", " is " + number(result) + "; a row that sees no key has " + number(*expected));
+  return true;
+}
+
+bool sees_no_key(const Inputs& in, int64_t index) {
+  const Where at = locate(in.problem, OutputId::o, index);
+  for (int64_t j = 0; j < in.packing.seq_k(at.b); ++j)
+    if (sees(in, at.b, at.head, at.position, j)) return false;
+  return true;
+}
+
+/// NaN where it must be.
+bool judge_nan(Judging& j, OutputId id, int64_t index, double result) {
+  const Judgement judgement = j.nonfinite.at(id, index);
+  if (judgement == Judgement::judged) return false;
+  if (judgement == Judgement::not_judged) return true;
+  ++j.verdict.judged;
+  if (!std::isnan(result))
+    fail_element(j, id, index, "nan-lost", " is " + number(result) + "; a NaN that it reads must make it NaN");
+  return true;
+}
+
+/// The enclosure refined until it decides, or as it is when the work allowed is spent.
+void refine(Judging& j, OutputId id, int64_t index, double result, double bound, double& mid, double& radius) {
+  const double cost = refining_cost(j.in, id);
+  if (j.refined_work > 0 && j.refined_work + cost > refine_work) return;
+  j.refined_work += cost;
+  for (double wanted = std::max(bound, std::numeric_limits<double>::min()) * 0x1p-10; wanted > 0; wanted *= 0x1p-40) {
+    const Enclosure exact = enclose(j.in, id, index, wanted);
+    mid = exact.mid;
+    radius = exact.radius;
+    const double error = std::abs(result - mid);
+    if (error + radius <= bound || error - radius > bound || radius > wanted) return;
+  }
+}
+
+void judge_finite(Judging& j, OutputId id, int64_t index, double result, double bound, const OutputValues& values) {
+  double mid = values.mid[index], radius = values.radius[index];
+  const bool two = id == OutputId::lse && base_2(j.subject);
+  if (two) {  // log2 e and the product, if the kernel makes base 2 from base e; and our own product
+    bound += 2 * 0x1p-24 * std::abs(mid);
+    result *= ln_2;
+    radius += std::abs(result) * 0x1p-52;
+  }
+  const auto undecided = [&] { const double e = std::abs(result - mid); return !(e + radius <= bound) && !(e - radius > bound); };
+  if (bound == 0 && result == 0 && std::abs(mid) <= radius) mid = radius = 0;  // nothing contributes
+  if (undecided()) refine(j, id, index, result, bound, mid, radius);
+  ++j.verdict.judged;
+  if (undecided()) {
+    ++j.verdict.undecided;
+    return;
+  }
+  const double error = std::abs(result - mid), ratio = error == 0 ? 0 : bound == 0 ? infinity : error / bound;
+  const bool worst = j.verdict.where.index < 0 || ratio > j.verdict.ratio;
+  note_ratio(j.verdict, j.in.problem, id, index, ratio);
+  if (!values.condition.empty() && bound >= values.condition[index] && values.condition[index] > 0) ++j.vacuous;
+  if (error - radius <= bound) return;
+  fail(j.verdict, "value", "");
+  if (worst || j.verdict.why.empty())
+    j.verdict.why = print(locate(j.in.problem, id, index)) + " is " + number(result) + ", exactly " + number(mid) + ": off by " +
+                    number(error) + ", bound " + number(bound) + " (" + number(ratio) + " times)";
+}
+
+void judge_element(Judging& j, OutputId id, int64_t index, const OutputValues& values, double bound) {
+  const double result = tensor_of(j.outputs, id).at(index);
+  if (judge_nan(j, id, index, result)) return;
+  if (judge_empty(j, id, index, result, values.mid[index])) return;
+  if (id == OutputId::o && !empty_o_defined(j.subject) && !j.in.problem.sink && sees_no_key(j.in, index)) return;
+  if (bound == infinity) {
+    ++j.overflow;
+    return;
+  }
+  if (!std::isfinite(result)) {
+    ++j.verdict.judged;
+    fail_element(j, id, index, std::isnan(result) ? "nan" : "infinity",
+                 " is " + number(result) + ", exactly " + number(values.mid[index]));
+    return;
+  }
+  judge_finite(j, id, index, result, bound, values);
+}
+
+/// Elements that NaN in the inputs decides are judged in the whole tensor, the others in the sample.
+void judge_output(Judging& j, OutputId id, const OutputValues& values, const std::vector<double>& bounds) {
+  const Tensor& results = tensor_of(j.outputs, id);
+  for (int64_t index = 0; index < results.size(); ++index) {
+    const bool known = !values.known.empty() && values.known[index];
+    if (known) judge_element(j, id, index, values, bounds[index]);
+    else judge_nan(j, id, index, results.at(index));
+  }
+}
+
+std::string undeclared_fields(const Arithmetic& a) {
+  const std::pair<bool, const char*> fields[] = {
+      {a.tile_m == 0 || a.tile_n == 0, "tile"}, {a.scores.kind == Accumulation::unknown, "scores"},
+      {a.values.kind == Accumulation::unknown, "values"}, {a.two_level == Tristate::unknown, "levels"},
+      {a.exponential == Exponential::unknown, "exp"}, {a.argument == Argument::unknown, "arg"}, {a.score_format < 0, "s"},
+      {a.prescaled == Tristate::unknown, "prescaled"}, {a.p_format < 0, "p"}, {a.normalized_first == Tristate::unknown, "normalized"},
+      {a.row_sum_lanes == 0, "rowsum"}, {a.splits == 0, "splits"}, {a.division == Division::unknown, "division"}};
+  std::string text;
+  for (const auto& [unknown, name] : fields)
+    if (unknown) text += std::string(text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+void conclude(Judging& j, const Bounds& bounds) {
+  Verdict& v = j.verdict;
+  v.assumed = "bound " + bounds.status;
+  const std::string undeclared = undeclared_fields(j.arithmetic);
+  if (!undeclared.empty())
+    v.assumed += "; worst case over the arithmetic not declared (" + undeclared + "; declare it in flashproof_kernel.arithmetic)";
+  const std::string undefined = undefined_conventions(j.subject);
+  if (!undefined.empty()) v.assumed += "; " + undefined;
+  if (j.vacuous > 0) v.assumed += "; " + std::to_string(j.vacuous) + " bounds are vacuous: larger than the sum of magnitudes";
+  if (v.status != Status::pass) return;
+  if (j.overflow > 0) {
+    v.status = Status::inconclusive;
+    v.kind = "overflow";
+    v.why = "overflow possible: " + std::to_string(j.overflow) + " elements may leave the range of the kernel's formats and were not judged";
+  } else if (v.undecided > 0) {
+    v.status = Status::inconclusive;
+    v.kind = "undecided";
+    v.why = std::to_string(v.undecided) + " elements lie so close to their bound that no precision tried could decide";
+  } else if (v.judged > 0) {
+    v.why = "largest ratio at " + print(v.where);
+  }
+}
+
+bool applies(const Case&, const Subject&) { return true; }
+
+std::vector<Run> plan(const Case& c, const Subject&) { return {Run{.c = c, .placement = {}}}; }
+
+Verdict judge(const Case& c, const Subject& subject, std::span<const Run>, std::span<const RunResult> results) {
+  if (Verdict status = judge_status("bound", results); !status.check.empty()) return status;
+  Judging j(c, subject, results[0].outputs);
+  j.verdict.check = "bound";
+  judge_memory(j.verdict, results[0].memory);
+  const Sample sample = sample_rows(c.problem, sample_work, j.arithmetic.tile_m, j.arithmetic.tile_n, suspect_rows(j), c.recipe.seed);
+  Values values = value_double(j.in, sample, 0, subject.conventions.bears_hidden_nan != 0);
+  for (int id = 0; id < output_count; ++id)
+    if (!is_judged(subject, c.problem, OutputId(id))) values.output[id] = {};
+  const Bounds bounds = bound(j.in, j.arithmetic, values);
+  for (int id = 0; id < output_count; ++id)
+    if (is_judged(subject, c.problem, OutputId(id))) judge_output(j, OutputId(id), values.output[id], bounds.bound[id]);
+  conclude(j, bounds);
+  return j.verdict;
+}
+
+}  // namespace
+
+const Check bound_check = {"bound", "every element within the rounding-error bound of the declared arithmetic", applies, plan, judge};
+
+}  // namespace flashproof

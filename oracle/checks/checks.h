@@ -1,0 +1,29 @@
+// The checks, one file each, and the steps of judging that they share.
+#pragma once
+#include <optional>
+
+#include "oracle/check.h"
+
+namespace flashproof {
+
+extern const Check bound_check, readout_check, exact_inputs_check, isolation_check, reject_check;
+
+/// Makes the verdict a failure of this kind, unless it is one already.
+void fail(Verdict&, const char* kind, const std::string& why);
+/// Fails the verdict for what the call did to memory: "red-zone", "input-changed", "unwritten", "tail".
+void judge_memory(Verdict&, const MemoryReport&);
+/// Notes another ratio of one element: the output's worst, and the verdict's.
+void note_ratio(Verdict&, const Problem&, OutputId, int64_t index, double ratio);
+
+/// The outputs that a kernel with these conventions is judged on, and what it leaves unjudged, in words.
+bool is_judged(const Subject&, const Problem&, OutputId);
+std::string undefined_conventions(const Subject&);
+
+/// L of a row without keys and sink in the kernel's convention; nothing where it is undefined.
+std::optional<double> empty_lse(const Subject&);
+bool empty_o_defined(const Subject&);
+
+/// The case with q = 0 data of `family`: bias, slopes, sink, softcap, descales, edits and direction neutral. `keep_dropout`: rate 1/2 stays.
+Case neutral_case(const Case&, Family family, double a, bool keep_dropout);
+
+}  // namespace flashproof

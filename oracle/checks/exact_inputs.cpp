@@ -1,0 +1,100 @@
+// Check `exact_inputs`: inputs for which a correct kernel makes no rounding error, so that O is known bit for bit.
+//
+// q = 0 and neutral modifiers give scores 0, exp(0) = 1, every rescale 1; V holds integers of [-8, 8], and dropout of rate 1/2
+// doubles what it keeps. A row that sees n = 2^k keys has the row sum n, whose reciprocal is exact, and
+//     O_i = (1/n) sum_j z_ij v_j,
+// whose sums are integers below 16 n: exact in fp32 for n <= 2^20, in an fp8 tensor core's 13 fraction bits for n <= 2^9. Where
+// P is normalised first, 1/n (2/n with dropout) must be a number of P's format. One rounding is left, that to the output's
+// format, and it is known. A wrong key, a wrong tile edge, a wrong page or split changes the sum by at least 1/n.
+// L = ln n is not exact, nor are weights recomputed from it: the check is forward only and leaves L to the check `bound`.
+// Source: numerics.md 4.4.
+#include <cmath>
+#include <limits>
+
+#include "oracle/checks/checks.h"
+#include "reference/arithmetic.h"
+
+namespace flashproof {
+namespace {
+
+/// Largest count of visible keys for which all is exact.
+int64_t most_keys(const Problem& p, const Arithmetic& arithmetic) {
+  const bool fp8 = p.dtype == DType::e4m3 || p.dtype == DType::e5m2;
+  int64_t most = fp8 ? 1 << 9 : 1 << 20;
+  if (arithmetic.normalized_first != Tristate::no) {
+    const Format format = format_of(arithmetic.p_format < 0 ? p.dtype : DType(arithmetic.p_format));
+    const int least = format.emin - format.precision + 1;  // 2^least is the least subnormal number; fp32 ones may be flushed
+    most = std::min(most, int64_t(1) << std::min(20, -std::max(least, -126)));
+  }
+  return most;
+}
+
+/// n is a power of two, small enough.
+bool exact_count(int64_t n, int64_t most) { return n > 0 && n <= most && (n & (n - 1)) == 0; }
+
+/// Rows of one head whose count of visible keys allows an exact answer.
+bool any_exact_row(const Problem& p, int64_t most) {
+  const Packing packing = packing_of(p);
+  for (int64_t b = 0; b < p.batch; ++b)
+    for (int64_t i = 0; i < packing.seq_q(b); ++i) {
+      const KeyRange keys = visible_keys(p.mask, packing.seq_q(b), packing.seq_k(b), i);
+      if (exact_count(keys.end - keys.begin, most)) return true;
+    }
+  return false;
+}
+
+bool applies(const Case& c, const Subject& subject) {
+  return any_exact_row(c.problem, most_keys(c.problem, parse_arithmetic(subject.arithmetic)));
+}
+
+std::vector<Run> plan(const Case& c, const Subject&) { return {Run{.c = neutral_case(c, Family::exact, 0, true), .placement = {}}}; }
+
+/// O_i of a row that sees the keys: sums of integers, exact in double.
+std::vector<double> exact_row(const Inputs& in, const Where& at, KeyRange keys) {
+  const Problem& p = in.problem;
+  const int64_t kv_head = at.head / (p.heads / p.kv_heads);
+  std::vector<double> sum(p.value_dim, 0);
+  for (int64_t j = keys.begin; j < keys.end; ++j) {
+    if (!keeps(p, at.b, at.head, at.position, j)) continue;
+    const int64_t row = (in.packing.k_begin[at.b] + j) * p.kv_heads + kv_head;
+    for (int64_t c = 0; c < p.value_dim; ++c) sum[c] += in.v.at(row * p.value_dim + c);
+  }
+  for (double& x : sum) x *= (p.dropout ? 2.0 : 1.0) / double(keys.end - keys.begin);
+  return sum;
+}
+
+Verdict judge(const Case&, const Subject& subject, std::span<const Run> runs, std::span<const RunResult> results) {
+  if (Verdict status = judge_status("exact_inputs", results); !status.check.empty()) return status;
+  Verdict v;
+  v.check = "exact_inputs";
+  judge_memory(v, results[0].memory);
+  const Inputs in = make_inputs(runs[0].c);
+  const Problem& p = in.problem;
+  const int64_t most = most_keys(p, parse_arithmetic(subject.arithmetic));
+  const Tensor& o = results[0].outputs.o;
+  for (int64_t row = 0; row < o.size() / p.value_dim; ++row) {
+    Where at = locate(p, OutputId::o, row * p.value_dim);
+    const KeyRange keys = visible_keys(p.mask, in.packing.seq_q(at.b), in.packing.seq_k(at.b), at.position);
+    if (!exact_count(keys.end - keys.begin, most)) continue;
+    const std::vector<double> expected = exact_row(in, at, keys);
+    for (int64_t c = 0; c < p.value_dim; ++c) {
+      ++v.judged;
+      const double right = round_to(o.dtype, expected[c]), result = o.at(row * p.value_dim + c);
+      if (result == right || v.status == Status::fail) continue;
+      at.channel = c;
+      at.index = row * p.value_dim + c;
+      v.where = at;
+      v.ratio = std::numeric_limits<double>::infinity();
+      fail(v, std::isfinite(result) ? "value" : "nan",
+           print(at) + " is " + std::to_string(result) + ", must be exactly " + std::to_string(right) + ": with q = 0 and integer V over " +
+               std::to_string(keys.end - keys.begin) + " keys nothing rounds");
+    }
+  }
+  return v;
+}
+
+}  // namespace
+
+const Check exact_inputs_check = {"exact_inputs", "exact: q = 0 and integer V leave a correct kernel nothing to round", applies, plan, judge};
+
+}  // namespace flashproof
