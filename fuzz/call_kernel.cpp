@@ -85,7 +85,8 @@ CallOutcome call_kernel(const LoadedKernel& kernel, const Run& run, const std::s
                         const std::function<void(bool)>& inside) {
   const Inputs in = make_inputs(run.c);
   const Problem& p = in.problem;
-  const flashproof_problem abi = abi_problem(p);
+  flashproof_problem abi = abi_problem(p);
+  apply(run.mutation, abi);
   const flashproof_kernel& table = *kernel.table;
   const char* settings = config.c_str();
   void* stream = stream_of(flashproof_memory(table.memory));
@@ -109,6 +110,7 @@ CallOutcome call_kernel(const LoadedKernel& kernel, const Run& run, const std::s
     return refuse(RunStatus::error, "asks for a workspace of " + std::to_string(workspace) + " bytes");
 
   MemoryPlan plan = plan_memory(in, run.placement, table, workspace);
+  apply(run.mutation, plan.problem);
   if (p.direction == Direction::backward_exact) {
     Tensor o(output_dtype(p), {in.packing.total_q(), p.heads, p.value_dim}), lse(DType::fp32, {in.packing.total_q(), p.heads});
     exact_forward(in, plan, o, lse);

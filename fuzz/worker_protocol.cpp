@@ -73,6 +73,7 @@ std::string encode(const Request& request) {
   out.number(request.run.placement.nan_outside);
   out.number(request.run.placement.largest_hidden);
   out.number(request.run.placement.poison);
+  out.number<int32_t>(int(request.run.mutation));
   out.text(request.config);
   out.number(request.memory_bytes);
   return out.bytes;
@@ -85,6 +86,7 @@ Request decode_request(std::string_view bytes) {
   request.run.placement.nan_outside = in.number<bool>();
   request.run.placement.largest_hidden = in.number<bool>();
   request.run.placement.poison = in.number<uint64_t>();
+  request.run.mutation = IllegalMutation(in.number<int32_t>());
   request.config = in.text();
   request.memory_bytes = in.number<int64_t>();
   in.end();
