@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "reference/nearest_word.h"
 #include "reference/text_form.h"
 
 namespace flashproof {
@@ -92,7 +93,8 @@ void read_token(std::string_view word, Arithmetic& a) {
   if (key == "division") return void(a.division = Division(index_of(division_names, value, word)));
   if (key == "ds") return void(a.ds_format = index_of(format_names, value, word));
   if (key == "d") return void(a.rounded_inputs_o = Tristate(index_of(d_names, value, word)));
-  refuse_word(word, "is no field of an arithmetic; did you mean `" + std::string(nearest_word(key, keys)) +
+  refuse_word(word, "is no field of an arithmetic; did you mean `" +
+                        nearest_word(std::string(key), {std::begin(keys), std::end(keys)}) +
                         "=`? Example: tile=64x64 order=ascending scores=fp32 exp=expf p=bf16");
 }
 

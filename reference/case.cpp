@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "reference/errors.h"
+#include "reference/nearest_word.h"
 #include "reference/text_form.h"
 
 namespace flashproof {
@@ -13,8 +14,9 @@ namespace flashproof {
 namespace {
 
 constexpr std::array<const char*, family_count> family_names = {
-    "normal", "outliers", "uniform",   "integers",   "one_hot_v",  "equal_scores", "negative", "creeping_max", "late_max", "sinks",
-    "near_ties", "cancelling", "subnormal", "saturating", "constant_v", "readout", "exact", "exact_powers", "file"};
+    "normal",       "outliers", "uniform", "integers",     "one_hot_v",  "equal_scores", "negative",
+    "creeping_max", "late_max", "sinks",   "near_ties",    "cancelling", "subnormal",    "saturating",
+    "constant_v",   "readout",  "exact",   "exact_powers", "file"};
 
 constexpr std::array<std::string_view, 10> operand_names = {"q",     "k",    "v",         "do",        "bias",
                                                             "slope", "sink", "q_descale", "k_descale", "v_descale"};
@@ -23,9 +25,12 @@ struct MapName {
   std::string_view key;
   std::vector<int64_t> IndexMaps::*list;
 };
-constexpr MapName map_names[] = {{"batches", &IndexMaps::batches},   {"rows", &IndexMaps::rows},
-                                 {"keys", &IndexMaps::keys},         {"heads", &IndexMaps::heads},
-                                 {"kv_heads", &IndexMaps::kv_heads}, {"channels", &IndexMaps::channels},
+constexpr MapName map_names[] = {{"batches", &IndexMaps::batches},
+                                 {"rows", &IndexMaps::rows},
+                                 {"keys", &IndexMaps::keys},
+                                 {"heads", &IndexMaps::heads},
+                                 {"kv_heads", &IndexMaps::kv_heads},
+                                 {"channels", &IndexMaps::channels},
                                  {"value_channels", &IndexMaps::value_channels}};
 
 constexpr int64_t longest_map = int64_t(1) << 24;  ///< positions in one index map; refuses `keys=0-99999999999`
@@ -48,10 +53,12 @@ void validate_maps(const Problem& p, const IndexMaps& maps) {
   for (size_t n = 0; n < extents.size(); ++n) {
     const std::vector<int64_t>& list = maps.*map_names[n].list;
     const std::string name(map_names[n].key);
-    require(list.empty() || int64_t(list.size()) == extents[n],
-            name + " lists " + std::to_string(list.size()) + " positions, and the problem has " + std::to_string(extents[n]));
+    require(list.empty() || int64_t(list.size()) == extents[n], name + " lists " + std::to_string(list.size()) +
+                                                                    " positions, and the problem has " +
+                                                                    std::to_string(extents[n]));
     for (const int64_t source : list) {
-      require(0 <= source && source < (int64_t(1) << 28), name + " = " + std::to_string(source) + " is not in 0 to 2^28 - 1");
+      require(0 <= source && source < (int64_t(1) << 28),
+              name + " = " + std::to_string(source) + " is not in 0 to 2^28 - 1");
     }
   }
 }
@@ -61,10 +68,14 @@ std::array<int64_t, 4> extents_of(const Problem& p, Operand operand, int64_t b) 
   const int64_t batch = p.batch;
   const int64_t rows = used_length(p.q, b), keys = used_length(p.k, b);
   switch (operand) {
-    case Operand::q: return {batch, rows, p.heads, p.head_dim};
-    case Operand::k: return {batch, keys, p.kv_heads, p.head_dim};
-    case Operand::v: return {batch, keys, p.kv_heads, p.value_dim};
-    case Operand::d_o: return {batch, rows, p.heads, p.value_dim};
+    case Operand::q:
+      return {batch, rows, p.heads, p.head_dim};
+    case Operand::k:
+      return {batch, keys, p.kv_heads, p.head_dim};
+    case Operand::v:
+      return {batch, keys, p.kv_heads, p.value_dim};
+    case Operand::d_o:
+      return {batch, rows, p.heads, p.value_dim};
     case Operand::bias:
       if (!p.bias) return {};
       return {p.bias->batch ? batch : 1, p.bias->query ? max_used_length(p.q, batch) : 1, p.bias->head ? p.heads : 1,
@@ -72,26 +83,31 @@ std::array<int64_t, 4> extents_of(const Problem& p, Operand operand, int64_t b) 
     case Operand::slope:
       if (p.alibi == Alibi::none) return {};
       return {p.alibi == Alibi::per_batch_and_head ? batch : 1, 1, p.heads, 1};
-    case Operand::sink: return p.sink ? std::array<int64_t, 4>{1, 1, p.heads, 1} : std::array<int64_t, 4>{};
-    default: return p.descale ? std::array<int64_t, 4>{batch, 1, p.kv_heads, 1} : std::array<int64_t, 4>{};
+    case Operand::sink:
+      return p.sink ? std::array<int64_t, 4>{1, 1, p.heads, 1} : std::array<int64_t, 4>{};
+    default:
+      return p.descale ? std::array<int64_t, 4>{batch, 1, p.kv_heads, 1} : std::array<int64_t, 4>{};
   }
 }
 
 std::string print(const SetElement& set) {
   char bits[16];
   const auto end = std::to_chars(bits, bits + sizeof bits, set.bits, 16).ptr;
-  return std::string(operand_names[size_t(set.operand)]) + "[" + std::to_string(set.b) + "," + std::to_string(set.position) +
-         "," + std::to_string(set.head) + "," + std::to_string(set.channel) + "]:0x" + std::string(bits, end);
+  return std::string(operand_names[size_t(set.operand)]) + "[" + std::to_string(set.b) + "," +
+         std::to_string(set.position) + "," + std::to_string(set.head) + "," + std::to_string(set.channel) + "]:0x" +
+         std::string(bits, end);
 }
 
 void validate_set(const Problem& p, const SetElement& set) {
-  require(0 <= set.b && set.b < p.batch, "set=" + print(set) + ": the problem has " + std::to_string(p.batch) + " entries");
+  require(0 <= set.b && set.b < p.batch,
+          "set=" + print(set) + ": the problem has " + std::to_string(p.batch) + " entries");
   const auto extents = extents_of(p, set.operand, set.b);
   const std::array<int64_t, 4> place = {set.b, set.position, set.head, set.channel};
   for (size_t n = 0; n < 4; ++n) {
     require(0 <= place[n] && place[n] < extents[n],
-            "set=" + print(set) + ": " + (extents[n] == 0 ? "the problem has no such element" :
-            "index " + std::to_string(n) + " must be below " + std::to_string(extents[n])));
+            "set=" + print(set) + ": " +
+                (extents[n] == 0 ? "the problem has no such element"
+                                 : "index " + std::to_string(n) + " must be below " + std::to_string(extents[n])));
   }
   const bool input = set.operand <= Operand::d_o || (set.operand == Operand::bias && !p.bias->fp32);
   const DType dtype = input ? p.dtype : DType::fp32;
@@ -108,7 +124,8 @@ void validate_data(const Recipe& recipe, const FileData& file) {
           "data=" + name + " takes " + std::to_string(count) + " parameters");
   require(recipe.family != Family::integers || parameter_a(recipe) <= 0x1p20, "data=integers: a is at most 2^20");
   require(recipe.family != Family::cancelling || parameter_a(recipe) > 0, "data=cancelling: a must be above 0");
-  require((recipe.family == Family::file) == !file.path.empty(), "data=file needs a path, as in `data=file:PATH#LAYER`");
+  require((recipe.family == Family::file) == !file.path.empty(),
+          "data=file needs a path, as in `data=file:PATH#LAYER`");
   require(recipe.family == Family::file || file == FileData{}, "`first` is for data=file");
   for (const int64_t first : {file.first_row, file.first_key, file.first_head}) {
     require(0 <= first && first < (int64_t(1) << 28), "first=row,key,head: each from 0 to 2^28 - 1");
@@ -145,8 +162,10 @@ std::string escape(std::string_view path) {
   std::string text;
   for (const char letter : path) {
     const bool plain = static_cast<unsigned char>(letter) > ' ' && letter != '%' && letter != '#' && letter != 127;
-    if (plain) text += letter;
-    else text += {'%', "0123456789abcdef"[static_cast<unsigned char>(letter) >> 4], "0123456789abcdef"[letter & 15]};
+    if (plain)
+      text += letter;
+    else
+      text += {'%', "0123456789abcdef"[static_cast<unsigned char>(letter) >> 4], "0123456789abcdef"[letter & 15]};
   }
   return text;
 }
@@ -154,8 +173,10 @@ std::string escape(std::string_view path) {
 std::string print_data(const Recipe& recipe, const FileData& file) {
   std::string text = name_of(recipe.family);
   const auto parameter = [](double x) { return x == default_parameter ? std::string("_") : print_double(x); };
-  if (recipe.b != default_parameter) text += "(" + parameter(recipe.a) + "," + parameter(recipe.b) + ")";
-  else if (recipe.a != default_parameter) text += "(" + parameter(recipe.a) + ")";
+  if (recipe.b != default_parameter)
+    text += "(" + parameter(recipe.a) + "," + parameter(recipe.b) + ")";
+  else if (recipe.a != default_parameter)
+    text += "(" + parameter(recipe.a) + ")";
   if (recipe.family == Family::file) text += ":" + escape(file.path);
   if (!file.layer.empty()) text += "#" + escape(file.layer);
   if (file.first_row != 0 || file.first_key != 0 || file.first_head != 0) {
@@ -168,7 +189,8 @@ std::string print_data(const Recipe& recipe, const FileData& file) {
 }  // namespace
 
 std::string print(const Case& c) {
-  std::string text = print(c.problem) + " data=" + print_data(c.recipe, c.file) + " seed=" + std::to_string(c.recipe.seed);
+  std::string text =
+      print(c.problem) + " data=" + print_data(c.recipe, c.file) + " seed=" + std::to_string(c.recipe.seed);
   for (const MapName& map : map_names) {
     const std::vector<int64_t>& list = c.maps.*map.list;
     if (!list.empty()) text += " " + std::string(map.key) + "=" + print_positions(list);
@@ -219,8 +241,7 @@ void read_data(Case& c, std::string_view value, std::string_view word) {
   const std::string_view name = value.substr(0, value.find('('));
   const auto found = std::find(family_names.begin(), family_names.end(), name);
   if (found == family_names.end() || name == "file") {
-    const std::vector<std::string_view> names(family_names.begin(), family_names.end());
-    const std::string nearest(nearest_word(name, names));
+    const std::string nearest = nearest_word(std::string(name), {family_names.begin(), family_names.end()});
     refuse_word(word, "unknown data family; did you mean `data=" + (nearest == "file" ? "file:PATH" : nearest) + "`?");
   }
   c.recipe.family = Family(found - family_names.begin());
@@ -251,7 +272,10 @@ SetElement read_set(std::string_view value, std::string_view word) {
   const size_t bracket = std::min(value.find('['), value.size()), colon = std::min(value.find(':'), value.size());
   const auto operand = std::find(operand_names.begin(), operand_names.end(), value.substr(0, bracket));
   if (operand == operand_names.end()) {
-    refuse_word(word, "unknown tensor; did you mean `" + std::string(nearest_word(value.substr(0, bracket), operand_names)) + "`?");
+    refuse_word(word,
+                "unknown tensor; did you mean `" +
+                    nearest_word(std::string(value.substr(0, bracket)), {operand_names.begin(), operand_names.end()}) +
+                    "`?");
   }
   if (colon < bracket || colon == value.size()) refuse_word(word, "expected `set=k[b,position,head,channel]:0xBITS`");
   const auto place = read_enclosed(value.substr(bracket, colon - bracket), "[", ']', word);
@@ -270,18 +294,24 @@ bool read_case_word(Case& c, std::string_view word, std::vector<std::string_view
   const size_t equals = word.find('=');
   if (equals == std::string_view::npos) return false;
   const std::string_view key = word.substr(0, equals), value = word.substr(equals + 1);
-  const auto map = std::find_if(std::begin(map_names), std::end(map_names), [&](const MapName& m) { return m.key == key; });
+  const auto map =
+      std::find_if(std::begin(map_names), std::end(map_names), [&](const MapName& m) { return m.key == key; });
   if (key == "set") {
     c.sets.push_back(read_set(value, word));
     return true;
   }
   if (key != "data" && key != "first" && key != "seed" && map == std::end(map_names)) return false;
-  if (std::find(seen.begin(), seen.end(), key) != seen.end()) refuse_word(word, "`" + std::string(key) + "` is given twice");
+  if (std::find(seen.begin(), seen.end(), key) != seen.end())
+    refuse_word(word, "`" + std::string(key) + "` is given twice");
   seen.push_back(key);
-  if (key == "data") read_data(c, value, word);
-  else if (key == "first") read_first(c, value, word);
-  else if (key == "seed") c.recipe.seed = read_unsigned(value, word);
-  else c.maps.*map->list = read_positions(value, word);
+  if (key == "data")
+    read_data(c, value, word);
+  else if (key == "first")
+    read_first(c, value, word);
+  else if (key == "seed")
+    c.recipe.seed = read_unsigned(value, word);
+  else
+    c.maps.*map->list = read_positions(value, word);
   return true;
 }
 

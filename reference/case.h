@@ -32,7 +32,7 @@ struct SetElement {
 };
 
 /// A safetensors file as data (recipe.family == Family::file): tensors Q [heads, seq, dim], K and V [kv_heads, seq, dim],
-/// or LAYER.Q, LAYER.K, LAYER.V (`data=file:PATH#LAYER first=row,key,head`). Query head h reads stored query head
+/// or those names with the prefix LAYER (`data=file:PATH#LAYER first=row,key,head`). Query head h reads stored query head
 /// first_head + h; kv head g reads g + the kv head of first_head. Row i of entry b reads stored row first_row + 97 b + i, key j
 /// stored key first_key + 97 b + j. All of these wrap around (repeat). Channels past the stored dim are 0 in q and k,
 /// which leaves scores as they are, and wrap around in v; a smaller head dim cuts. The stored numbers are rounded once to the

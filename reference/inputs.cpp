@@ -76,7 +76,7 @@ Stored read_stored(const FileData& data) {
   Stored stored;
   const char* names[] = {"Q", "K", "V"};
   for (size_t n = 0; n < 3; ++n) {
-    const std::string name = data.layer.empty() ? names[n] : data.layer + "." + names[n];
+    const std::string name = data.layer + names[n];
     const auto found = file.tensors.find(name);
     if (found == file.tensors.end()) {
       std::string present;
@@ -91,7 +91,8 @@ Stored read_stored(const FileData& data) {
   }
   const auto &q = stored.shape[0], &k = stored.shape[1], &v = stored.shape[2];
   if (k[0] != v[0] || k[1] != v[1] || q[2] != k[2] || q[0] % k[0] != 0) {
-    throw UsageError(data.path + ": Q, K, V do not belong together: K and V need the same heads and length, Q and K the same "
+    throw UsageError(data.path +
+                     ": Q, K, V do not belong together: K and V need the same heads and length, Q and K the same "
                      "dim, and the heads of K must divide those of Q");
   }
   return stored;
@@ -137,7 +138,8 @@ ElementContext context_of(const Case& c, DType dtype, int64_t b) {
   const auto extent = [](const std::vector<int64_t>& map, int64_t size) {
     return map.empty() ? size : *std::max_element(map.begin(), map.end()) + 1;
   };
-  return {dtype, source_seq_k(c, b), extent(c.maps.channels, p.head_dim), extent(c.maps.value_channels, p.value_dim), scale_of(p)};
+  return {dtype, source_seq_k(c, b), extent(c.maps.channels, p.head_dim), extent(c.maps.value_channels, p.value_dim),
+          scale_of(p)};
 }
 
 /// Tokens of q, k, v or dO: [total, heads, channels].
@@ -174,8 +176,8 @@ Tensor make_bias(const Source& source) {
   if (!p.bias) return {};
   const Bias& bias = *p.bias;
   const DType dtype = bias.fp32 ? DType::fp32 : p.dtype;
-  Tensor tensor(dtype, {bias.batch ? p.batch : 1, bias.head ? p.heads : 1, bias.query ? max_used_length(p.q, p.batch) : 1,
-                        bias.key ? max_used_length(p.k, p.batch) : 1});
+  Tensor tensor(dtype, {bias.batch ? p.batch : 1, bias.head ? p.heads : 1,
+                        bias.query ? max_used_length(p.q, p.batch) : 1, bias.key ? max_used_length(p.k, p.batch) : 1});
   const ElementContext context = context_of(c, dtype, 0);
   int64_t index = 0;
   for (int64_t b = 0; b < tensor.shape[0]; ++b) {
@@ -233,7 +235,8 @@ void make_modifiers(const Source& source, Inputs& inputs) {
 
 void set_number(std::vector<float>& numbers, int64_t index, uint32_t bits) {
   numbers[size_t(index)] = float(decode(DType::fp32, bits));
-  if (!std::isfinite(numbers[size_t(index)])) throw UsageError("slopes, sinks and descales must be finite fp32 numbers");
+  if (!std::isfinite(numbers[size_t(index)]))
+    throw UsageError("slopes, sinks and descales must be finite fp32 numbers");
 }
 
 void apply(const SetElement& set, Inputs& inputs) {
@@ -241,10 +244,14 @@ void apply(const SetElement& set, Inputs& inputs) {
   const int64_t row = inputs.packing.q_begin[size_t(set.b)] + set.position;
   const int64_t key = inputs.packing.k_begin[size_t(set.b)] + set.position;
   switch (set.operand) {
-    case Operand::q: return inputs.q.set_bits((row * p.heads + set.head) * p.head_dim + set.channel, set.bits);
-    case Operand::k: return inputs.k.set_bits((key * p.kv_heads + set.head) * p.head_dim + set.channel, set.bits);
-    case Operand::v: return inputs.v.set_bits((key * p.kv_heads + set.head) * p.value_dim + set.channel, set.bits);
-    case Operand::d_o: return inputs.d_o.set_bits((row * p.heads + set.head) * p.value_dim + set.channel, set.bits);
+    case Operand::q:
+      return inputs.q.set_bits((row * p.heads + set.head) * p.head_dim + set.channel, set.bits);
+    case Operand::k:
+      return inputs.k.set_bits((key * p.kv_heads + set.head) * p.head_dim + set.channel, set.bits);
+    case Operand::v:
+      return inputs.v.set_bits((key * p.kv_heads + set.head) * p.value_dim + set.channel, set.bits);
+    case Operand::d_o:
+      return inputs.d_o.set_bits((row * p.heads + set.head) * p.value_dim + set.channel, set.bits);
     case Operand::bias: {
       const auto& shape = inputs.bias.shape;
       const int64_t index = ((set.b * shape[1] + set.head) * shape[2] + set.position) * shape[3] + set.channel;
@@ -256,10 +263,14 @@ void apply(const SetElement& set, Inputs& inputs) {
         set_number(inputs.slopes, b * p.heads + set.head, set.bits);
       }
       return;
-    case Operand::sink: return set_number(inputs.sinks, set.head, set.bits);
-    case Operand::q_descale: return set_number(inputs.q_descale, set.b * p.kv_heads + set.head, set.bits);
-    case Operand::k_descale: return set_number(inputs.k_descale, set.b * p.kv_heads + set.head, set.bits);
-    case Operand::v_descale: return set_number(inputs.v_descale, set.b * p.kv_heads + set.head, set.bits);
+    case Operand::sink:
+      return set_number(inputs.sinks, set.head, set.bits);
+    case Operand::q_descale:
+      return set_number(inputs.q_descale, set.b * p.kv_heads + set.head, set.bits);
+    case Operand::k_descale:
+      return set_number(inputs.k_descale, set.b * p.kv_heads + set.head, set.bits);
+    case Operand::v_descale:
+      return set_number(inputs.v_descale, set.b * p.kv_heads + set.head, set.bits);
   }
 }
 

@@ -40,13 +40,13 @@ Packing packing_of(const Problem&);
 struct Inputs {
   Problem problem;
   Packing packing;
-  Tensor q;     ///< [total_q, H, d]
-  Tensor k;     ///< [total_k, Hk, d]
-  Tensor v;     ///< [total_k, Hk, dv]
-  Tensor d_o;   ///< [total_q, H, dv]
-  Tensor bias;  ///< [1|B, 1|H, 1|max Sq, 1|max Sk]; size 0 without bias
-  std::vector<float> slopes;     ///< [B, H] (per-head slopes repeated); empty without ALiBi
-  std::vector<float> sinks;      ///< [H]; empty without sink
+  Tensor q;                                            ///< [total_q, H, d]
+  Tensor k;                                            ///< [total_k, Hk, d]
+  Tensor v;                                            ///< [total_k, Hk, dv]
+  Tensor d_o;                                          ///< [total_q, H, dv]
+  Tensor bias;                                         ///< [1|B, 1|H, 1|max Sq, 1|max Sk]; size 0 without bias
+  std::vector<float> slopes;                           ///< [B, H] (per-head slopes repeated); empty without ALiBi
+  std::vector<float> sinks;                            ///< [H]; empty without sink
   std::vector<float> q_descale, k_descale, v_descale;  ///< [B, Hk]; all 1 without descales
 };
 

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "reference/errors.h"
+#include "reference/nearest_word.h"
 #include "reference/philox.h"
 #include "reference/text_form.h"
 
@@ -118,9 +119,9 @@ void validate_sizes(const Problem& p) {
   validate_elements("q", {slots_in_all(p.q, p.batch), p.heads, row});
   validate_elements("k", {slots_in_all(p.k, p.batch) + p.batch * (page - 1), p.kv_heads, row});
   if (p.bias) {
-    validate_elements("bias", {p.bias->batch ? p.batch : 1, p.bias->head ? p.heads : 1,
-                               p.bias->query ? max_used_length(p.q, p.batch) : 1,
-                               p.bias->key ? max_used_length(p.k, p.batch) : 1});
+    validate_elements(
+        "bias", {p.bias->batch ? p.batch : 1, p.bias->head ? p.heads : 1,
+                 p.bias->query ? max_used_length(p.q, p.batch) : 1, p.bias->key ? max_used_length(p.k, p.batch) : 1});
   }
 }
 
@@ -314,7 +315,8 @@ size_t read_choice(const Word& word, std::initializer_list<std::string_view> val
   if (found == values.end() || (word.has_value && value.empty())) {
     std::string forms;
     for (const auto choice : values) {
-      forms += (forms.empty() ? "`" : " or `") + std::string(word.key) + (choice.empty() ? "" : "=") + std::string(choice) + "`";
+      forms += (forms.empty() ? "`" : " or `") + std::string(word.key) + (choice.empty() ? "" : "=") +
+               std::string(choice) + "`";
     }
     refuse_word(word.whole, "expected " + forms);
   }
@@ -333,31 +335,51 @@ constexpr Reader readers[] = {
     {"k", "k128", [](Draft& d, const Word& w) { d.problem.k.slot = read_integer(w.value, w.whole); }},
     {"d", "d128/64", [](Draft& d, const Word& w) { read_pair(w, d.problem.head_dim, d.problem.value_dim); }},
     {"seqq", "seqq=[3,0,17]",
-     [](Draft& d, const Word& w) { read_list(d, w, 0, [](Problem& p) -> auto& { return p.q.packed; }); }},
+     [](Draft& d, const Word& w) {
+       read_list(
+           d, w, 0, [](Problem & p) -> auto& { return p.q.packed; });
+     }},
     {"seqk", "seqk=[3,0,17]",
-     [](Draft& d, const Word& w) { read_list(d, w, 1, [](Problem& p) -> auto& { return p.k.packed; }); }},
+     [](Draft& d, const Word& w) {
+       read_list(
+           d, w, 1, [](Problem & p) -> auto& { return p.k.packed; });
+     }},
     {"usedq", "usedq=[3,0,17]",
-     [](Draft& d, const Word& w) { read_list(d, w, 2, [](Problem& p) -> auto& { return p.q.used; }); }},
+     [](Draft& d, const Word& w) {
+       read_list(
+           d, w, 2, [](Problem & p) -> auto& { return p.q.used; });
+     }},
     {"usedk", "usedk=[3,0,17]",
-     [](Draft& d, const Word& w) { read_list(d, w, 3, [](Problem& p) -> auto& { return p.k.used; }); }},
+     [](Draft& d, const Word& w) {
+       read_list(
+           d, w, 3, [](Problem & p) -> auto& { return p.k.used; });
+     }},
     {"causal", "causal", [](Draft& d, const Word& w) { read_choice(w, {""}), d.problem.mask.causal = true; }},
     {"align", "align=top-left",
-     [](Draft& d, const Word& w) { d.problem.mask.top_left = read_choice(w, {"bottom-right", "top-left"}) == 1; }},
+     [](Draft& d, const Word& w) {
+       d.problem.mask.top_left = read_choice(w, {"bottom-right", "top-left"}) == 1;
+     }},
     {"window", "window=128,0", read_window},
     {"scale", "scale=0.125", [](Draft& d, const Word& w) { d.problem.scale = read_float(w.value, w.whole); }},
     {"softcap", "softcap=30", [](Draft& d, const Word& w) { d.problem.softcap = read_float(w.value, w.whole); }},
     {"alibi", "alibi=bh",
-     [](Draft& d, const Word& w) { d.problem.alibi = Alibi(1 + read_choice(w, {"", "bh"})); }},
+     [](Draft& d, const Word& w) {
+       d.problem.alibi = Alibi(1 + read_choice(w, {"", "bh"}));
+     }},
     {"bias", "bias=bhqk", read_bias},
     {"sink", "sink", [](Draft& d, const Word& w) { read_choice(w, {""}), d.problem.sink = true; }},
     {"dropout", "dropout=0.25@1234", read_dropout},
     {"descale", "descale", [](Draft& d, const Word& w) { read_choice(w, {""}), d.problem.descale = true; }},
     {"pages", "pages=shuffle(7,16)", read_pages},
     {"layout", "layout=bhsd",
-     [](Draft& d, const Word& w) { d.problem.layout.heads_first = read_choice(w, {"bshd", "bhsd"}) == 1; }},
+     [](Draft& d, const Word& w) {
+       d.problem.layout.heads_first = read_choice(w, {"bshd", "bhsd"}) == 1;
+     }},
     {"gap", "gap=8", [](Draft& d, const Word& w) { d.problem.layout.row_gap = read_integer(w.value, w.whole); }},
     {"bwd", "bwd=exact",
-     [](Draft& d, const Word& w) { d.problem.direction = Direction(1 + read_choice(w, {"", "exact"})); }},
+     [](Draft& d, const Word& w) {
+       d.problem.direction = Direction(1 + read_choice(w, {"", "exact"}));
+     }},
 };
 
 Word cut(std::string_view whole) {
@@ -369,32 +391,38 @@ Word cut(std::string_view whole) {
 }
 
 const Reader* reader_of(std::string_view key) {
-  const auto found = std::find_if(std::begin(readers), std::end(readers), [&](const Reader& r) { return r.key == key; });
+  const auto found =
+      std::find_if(std::begin(readers), std::end(readers), [&](const Reader& r) { return r.key == key; });
   return found == std::end(readers) ? nullptr : found;
 }
 
 [[noreturn]] void refuse_unknown(const Word& word) {
-  std::vector<std::string_view> candidates(std::begin(dtype_names), std::end(dtype_names));
-  for (const Reader& reader : readers) candidates.push_back(reader.key);
-  const std::string_view key = nearest_word(word.has_value ? word.key : word.whole, candidates);
+  std::vector<std::string> candidates(std::begin(dtype_names), std::end(dtype_names));
+  for (const Reader& reader : readers) candidates.emplace_back(reader.key);
+  const std::string key = nearest_word(std::string(word.has_value ? word.key : word.whole), candidates);
   const Reader* reader = reader_of(key);
-  refuse_word(word.whole, "unknown word; did you mean `" + std::string(reader ? reader->form : key) + "`? A whole problem: `" +
-                              example + "`");
+  refuse_word(word.whole, "unknown word; did you mean `" + (reader ? std::string(reader->form) : key) +
+                              "`? A whole problem: `" + example + "`");
 }
 
 void read_word(Draft& draft, std::string_view whole, std::vector<std::string_view>& seen) {
   Word word = cut(whole);
   const auto dtype = std::find(std::begin(dtype_names), std::end(dtype_names), whole);
   const Reader* reader = reader_of(word.key);
-  if (dtype != std::end(dtype_names)) word.key = "dtype";
-  else if (!reader) refuse_unknown(word);
+  if (dtype != std::end(dtype_names))
+    word.key = "dtype";
+  else if (!reader)
+    refuse_unknown(word);
   if (std::find(seen.begin(), seen.end(), word.key) != seen.end()) {
     refuse_word(whole, "`" + std::string(word.key) + "` is given twice");
   }
   seen.push_back(word.key);
-  if (dtype != std::end(dtype_names)) draft.problem.dtype = DType(dtype - std::begin(dtype_names));
-  else if (word.key.size() > 1 || (word.has_value && whole[1] != '=')) reader->read(draft, word);
-  else refuse_word(whole, expected(reader->form));
+  if (dtype != std::end(dtype_names))
+    draft.problem.dtype = DType(dtype - std::begin(dtype_names));
+  else if (word.key.size() > 1 || (word.has_value && whole[1] != '='))
+    reader->read(draft, word);
+  else
+    refuse_word(whole, expected(reader->form));
 }
 
 }  // namespace
@@ -406,7 +434,8 @@ Problem parse_problem(std::string_view text) {
   const auto given = [&](std::string_view key) { return std::find(seen.begin(), seen.end(), key) != seen.end(); };
   for (const auto side : {"q", "k"}) {
     if (given(side) && given(std::string("seq") + side)) {
-      throw UsageError("illegal problem: `" + std::string(side) + "` (dense) and `seq" + side + "` (packed) exclude each other");
+      throw UsageError("illegal problem: `" + std::string(side) + "` (dense) and `seq" + side +
+                       "` (packed) exclude each other");
     }
   }
   Problem& p = draft.problem;

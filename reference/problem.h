@@ -67,8 +67,8 @@ struct Problem {
   int64_t heads = 1;
   int64_t kv_heads = 1;  ///< divides heads; query head h reads kv head h / (heads / kv_heads)
   Lengths q, k;
-  int64_t head_dim = 64;   ///< of q and k
-  int64_t value_dim = 64;  ///< of v and O
+  int64_t head_dim = 64;       ///< of q and k
+  int64_t value_dim = 64;      ///< of v and O
   std::optional<float> scale;  ///< default: 1/sqrt(head_dim) rounded to fp32
   Mask mask;                   ///< causal, window, alignment (reference/visible.h)
   float softcap = 0;           ///< 0: off

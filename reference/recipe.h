@@ -19,25 +19,25 @@ namespace flashproof {
 
 /// Parameters a, b of each family are named in its line, all at least 0; omitted ones take the default in parentheses.
 enum class Family : int {
-  normal,          ///< N(0, 1); q times a (1), k times b (1)
-  outliers,        ///< q, k, v: N(0, 1) + N(0, 100) Bernoulli(a = 0.001): FlashAttention 3, section 4.3
-  uniform,         ///< uniform on [-a, a] (1)
-  integers,        ///< integers of [-a, a] (2), a share b (0.8) of them made zero
-  one_hot_v,       ///< q, k normal; v_jc = 1 iff c == j mod value_dim, else 0
-  equal_scores,    ///< every k_j equals k_0: p is uniform
-  negative,        ///< every score about -a (20)
-  creeping_max,    ///< score of key j about a j (0.05): the running maximum moves in every tile
-  late_max,        ///< the entry's last key scores about a (10), all others about 0
-  sinks,           ///< key 0 scores about a (12), all others about 0
-  near_ties,       ///< scores about 2.5 that differ by 0 to 6 times 2^-22 (in fp8 by what the least normal number allows)
-  cancelling,      ///< q.k sums terms of size a (64) over half of the channels and takes them off over the other; s about N(0, 1)
-  subnormal,       ///< q, k, v, dO: magnitudes below twice the least normal number, their encodings uniform
-  saturating,      ///< v and dO: magnitudes from half the largest number to the largest
-  constant_v,      ///< v_jc the same for all j: O must be v
-  readout,         ///< q = 0; v_jc = 1 iff c == j - a * value_dim (0), else 0; modifiers neutral (check readout)
-  exact,           ///< q = 0, v integers of [-8, 8], k and dO of [-2, 2]; modifiers neutral (check exact_inputs)
-  exact_powers,    ///< <q, k> integer: q in {-1, 0, 1}, about 4 of a row not 0; k integers of [-2, 2]; else like exact
-  file,            ///< a safetensors file's Q, K, V (host only; reference/inputs.h); the rest normal
+  normal,        ///< N(0, 1); q times a (1), k times b (1)
+  outliers,      ///< q, k, v: N(0, 1) + N(0, 100) Bernoulli(a = 0.001): FlashAttention 3, section 4.3
+  uniform,       ///< uniform on [-a, a] (1)
+  integers,      ///< integers of [-a, a] (2), a share b (0.8) of them made zero
+  one_hot_v,     ///< q, k normal; v_jc = 1 iff c == j mod value_dim, else 0
+  equal_scores,  ///< every k_j equals k_0: p is uniform
+  negative,      ///< every score about -a (20)
+  creeping_max,  ///< score of key j about a j (0.05): the running maximum moves in every tile
+  late_max,      ///< the entry's last key scores about a (10), all others about 0
+  sinks,         ///< key 0 scores about a (12), all others about 0
+  near_ties,     ///< scores about 2.5 that differ by 0 to 6 times 2^-22 (in fp8 by what the least normal number allows)
+  cancelling,  ///< q.k sums terms of size a (64) over half of the channels and takes them off over the other; s about N(0, 1)
+  subnormal,     ///< q, k, v, dO: magnitudes below twice the least normal number, their encodings uniform
+  saturating,    ///< v and dO: magnitudes from half the largest number to the largest
+  constant_v,    ///< v_jc the same for all j: O must be v
+  readout,       ///< q = 0; v_jc = 1 iff c == j - a * value_dim (0), else 0; modifiers neutral (check readout)
+  exact,         ///< q = 0, v integers of [-8, 8], k and dO of [-2, 2]; modifiers neutral (check exact_inputs)
+  exact_powers,  ///< <q, k> integer: q in {-1, 0, 1}, about 4 of a row not 0; k integers of [-2, 2]; else like exact
+  file,          ///< a safetensors file's Q, K, V (host only; reference/inputs.h); the rest normal
 };
 constexpr int family_count = 19;
 
@@ -59,17 +59,28 @@ struct Parameters {
 };
 FLASHPROOF_HD constexpr Parameters default_parameters(Family family) {
   switch (family) {
-    case Family::normal: return {2, 1, 1};
-    case Family::outliers: return {1, 0.001, 0};
-    case Family::uniform: return {1, 1, 0};
-    case Family::integers: return {2, 2, 0.8};
-    case Family::negative: return {1, 20, 0};
-    case Family::creeping_max: return {1, 0.05, 0};
-    case Family::late_max: return {1, 10, 0};
-    case Family::sinks: return {1, 12, 0};
-    case Family::cancelling: return {1, 64, 0};
-    case Family::readout: return {1, 0, 0};
-    default: return {0, 0, 0};
+    case Family::normal:
+      return {2, 1, 1};
+    case Family::outliers:
+      return {1, 0.001, 0};
+    case Family::uniform:
+      return {1, 1, 0};
+    case Family::integers:
+      return {2, 2, 0.8};
+    case Family::negative:
+      return {1, 20, 0};
+    case Family::creeping_max:
+      return {1, 0.05, 0};
+    case Family::late_max:
+      return {1, 10, 0};
+    case Family::sinks:
+      return {1, 12, 0};
+    case Family::cancelling:
+      return {1, 64, 0};
+    case Family::readout:
+      return {1, 0, 0};
+    default:
+      return {0, 0, 0};
   }
 }
 FLASHPROOF_HD constexpr double parameter_a(const Recipe& r) { return r.a >= 0 ? r.a : default_parameters(r.family).a; }
@@ -79,10 +90,10 @@ enum class Operand : int { q, k, v, d_o, bias, slope, sink, q_descale, k_descale
 
 /// What an element's value may depend on beside its position.
 struct ElementContext {
-  DType dtype;                    ///< format the value is rounded to
-  int64 seq_k;                    ///< Sk of the entry
+  DType dtype;  ///< format the value is rounded to
+  int64 seq_k;  ///< Sk of the entry
   int64 head_dim, value_dim;
-  double scale;                   ///< the problem's score scale, to aim scores
+  double scale;  ///< the problem's score scale, to aim scores
 };
 
 /// Where an element stands in its tensor: entry of the batch, position in the sequence, head of that tensor, channel. Bias:
@@ -93,7 +104,8 @@ struct Place {
 
 /// The random words of one element. Counter (position, channel, head, b + 2^28 operand): heads and entries below 2^28.
 FLASHPROOF_HD constexpr Philox draw(const Recipe& recipe, Operand operand, const Place& at) {
-  const Philox counter = {uint32(at.position), uint32(at.channel), uint32(at.head), uint32(at.b) | uint32(operand) << 28};
+  const Philox counter = {uint32(at.position), uint32(at.channel), uint32(at.head),
+                          uint32(at.b) | uint32(operand) << 28};
   return philox4x32_10(counter, uint32(recipe.seed), uint32(recipe.seed >> 32));
 }
 
@@ -128,9 +140,8 @@ FLASHPROOF_HD inline double tie_step(const ElementContext& context) {
 }
 
 FLASHPROOF_HD inline double outlier_of(const Recipe& recipe, const Philox& words) {
-  const double far = choice_of(words) < parameter_a(recipe)
-                         ? normal_quantile((double(words.word[3]) + 0.5) * 0x1p-32)
-                         : 0.0;
+  const double far =
+      choice_of(words) < parameter_a(recipe) ? normal_quantile((double(words.word[3]) + 0.5) * 0x1p-32) : 0.0;
   return fused(10.0, far, normal_of(words));
 }
 
@@ -146,10 +157,14 @@ FLASHPROOF_HD inline double saturating_of(DType dtype, const Philox& words) {
 /// The families whose q, k, v and dO are drawn alike; anything else is N(0, 1).
 FLASHPROOF_HD inline double plain_number(const Recipe& recipe, const Philox& words) {
   switch (recipe.family) {
-    case Family::outliers: return outlier_of(recipe, words);
-    case Family::uniform: return parameter_a(recipe) * fused(2.0, uniform_of(words), -1.0);
-    case Family::integers: return sparse_integer_of(recipe, words);
-    default: return normal_of(words);
+    case Family::outliers:
+      return outlier_of(recipe, words);
+    case Family::uniform:
+      return parameter_a(recipe) * fused(2.0, uniform_of(words), -1.0);
+    case Family::integers:
+      return sparse_integer_of(recipe, words);
+    default:
+      return normal_of(words);
   }
 }
 
@@ -161,24 +176,28 @@ FLASHPROOF_HD inline double cancelling_term(const Recipe& recipe, Operand operan
 FLASHPROOF_HD inline double query(const Recipe& recipe, const ElementContext& context, const Place& at) {
   const Philox words = draw(recipe, Operand::q, at);
   switch (recipe.family) {
-    case Family::normal: return parameter_a(recipe) * normal_of(words);
+    case Family::normal:
+      return parameter_a(recipe) * normal_of(words);
     case Family::near_ties:
       if (context.head_dim > 1 && at.channel == context.head_dim - 1) return tie_step(context);
       [[fallthrough]];
     case Family::negative:
     case Family::creeping_max:
     case Family::late_max:
-    case Family::sinks: return aim_unit(context) * fused(0.1, normal_of(words), 1.0);
+    case Family::sinks:
+      return aim_unit(context) * fused(0.1, normal_of(words), 1.0);
     case Family::cancelling: {
       const int64 half = context.head_dim / 2;
       if (at.channel == 2 * half) return aim_unit(context) * normal_of(words);
       return aim_unit(context) * cancelling_term(recipe, Operand::q, {at.b, at.position, at.head, at.channel % half});
     }
     case Family::readout:
-    case Family::exact: return 0.0;
+    case Family::exact:
+      return 0.0;
     case Family::exact_powers:
       return choice_of(words) * double(context.head_dim) < 4.0 ? (words.word[3] & 1 ? 1.0 : -1.0) : 0.0;
-    default: return plain_number(recipe, words);
+    default:
+      return plain_number(recipe, words);
   }
 }
 
@@ -186,10 +205,18 @@ FLASHPROOF_HD inline double query(const Recipe& recipe, const ElementContext& co
 FLASHPROOF_HD inline double aimed_key(const Recipe& recipe, const ElementContext& context, const Place& at) {
   double score = 0, noise = 0.25;
   switch (recipe.family) {
-    case Family::negative: score = -parameter_a(recipe); break;
-    case Family::creeping_max: score = parameter_a(recipe) * double(at.position), noise = 0.1; break;
-    case Family::late_max: score = at.position == context.seq_k - 1 ? parameter_a(recipe) : 0.0; break;
-    default: score = at.position == 0 ? parameter_a(recipe) : 0.0; break;
+    case Family::negative:
+      score = -parameter_a(recipe);
+      break;
+    case Family::creeping_max:
+      score = parameter_a(recipe) * double(at.position), noise = 0.1;
+      break;
+    case Family::late_max:
+      score = at.position == context.seq_k - 1 ? parameter_a(recipe) : 0.0;
+      break;
+    default:
+      score = at.position == 0 ? parameter_a(recipe) : 0.0;
+      break;
   }
   return fused(noise, normal_of(draw(recipe, Operand::k, at)), score / square_root(double(context.head_dim)));
 }
@@ -215,48 +242,65 @@ FLASHPROOF_HD inline double key(const Recipe& recipe, const ElementContext& cont
   const double unit = context.scale < 0 ? -aim_unit(context) : aim_unit(context);
   const Philox words = draw(recipe, Operand::k, at);
   switch (recipe.family) {
-    case Family::normal: return parameter_b(recipe) * normal_of(words);
-    case Family::equal_scores: return normal_of(draw(recipe, Operand::k, {at.b, 0, at.head, at.channel}));
+    case Family::normal:
+      return parameter_b(recipe) * normal_of(words);
+    case Family::equal_scores:
+      return normal_of(draw(recipe, Operand::k, {at.b, 0, at.head, at.channel}));
     case Family::negative:
     case Family::creeping_max:
     case Family::late_max:
-    case Family::sinks: return unit * aimed_key(recipe, context, at);
-    case Family::near_ties: return near_tie_key(recipe, context, at);
-    case Family::cancelling: return unit * cancelling_key(recipe, context, at);
+    case Family::sinks:
+      return unit * aimed_key(recipe, context, at);
+    case Family::near_ties:
+      return near_tie_key(recipe, context, at);
+    case Family::cancelling:
+      return unit * cancelling_key(recipe, context, at);
     case Family::exact:
-    case Family::exact_powers: return integer_of(words, 2.0);
-    default: return plain_number(recipe, words);
+    case Family::exact_powers:
+      return integer_of(words, 2.0);
+    default:
+      return plain_number(recipe, words);
   }
 }
 
 FLASHPROOF_HD inline double value(const Recipe& recipe, const ElementContext& context, const Place& at) {
   const Philox words = draw(recipe, Operand::v, at);
   switch (recipe.family) {
-    case Family::one_hot_v: return at.channel == at.position % context.value_dim ? 1.0 : 0.0;
-    case Family::saturating: return saturating_of(context.dtype, words);
-    case Family::constant_v: return normal_of(draw(recipe, Operand::v, {at.b, 0, at.head, at.channel}));
+    case Family::one_hot_v:
+      return at.channel == at.position % context.value_dim ? 1.0 : 0.0;
+    case Family::saturating:
+      return saturating_of(context.dtype, words);
+    case Family::constant_v:
+      return normal_of(draw(recipe, Operand::v, {at.b, 0, at.head, at.channel}));
     case Family::readout:
       return at.channel == at.position - int64(parameter_a(recipe)) * context.value_dim ? 1.0 : 0.0;
     case Family::exact:
-    case Family::exact_powers: return integer_of(words, 8.0);
-    default: return plain_number(recipe, words);
+    case Family::exact_powers:
+      return integer_of(words, 8.0);
+    default:
+      return plain_number(recipe, words);
   }
 }
 
 FLASHPROOF_HD inline double output_gradient(const Recipe& recipe, const ElementContext& context, const Place& at) {
   const Philox words = draw(recipe, Operand::d_o, at);
   switch (recipe.family) {
-    case Family::outliers: return normal_of(words);
-    case Family::saturating: return saturating_of(context.dtype, words);
+    case Family::outliers:
+      return normal_of(words);
+    case Family::saturating:
+      return saturating_of(context.dtype, words);
     case Family::exact:
-    case Family::exact_powers: return integer_of(words, 2.0);
-    default: return plain_number(recipe, words);
+    case Family::exact_powers:
+      return integer_of(words, 2.0);
+    default:
+      return plain_number(recipe, words);
   }
 }
 
 /// Bias 0.5 N(0, 1), one element in 16 minus infinity where the format has it; slopes (1 + U) 2^(-1 - head mod 8), near ALiBi's
 /// geometric sequence; sinks 1 + N(0, 1); descales uniform on [0.5, 2]. Neutral where the family says so.
-FLASHPROOF_HD inline double modifier(const Recipe& recipe, Operand operand, const ElementContext& context, const Place& at) {
+FLASHPROOF_HD inline double modifier(const Recipe& recipe, Operand operand, const ElementContext& context,
+                                     const Place& at) {
   const Family family = recipe.family;
   const bool neutral = family == Family::readout || family == Family::exact || family == Family::exact_powers;
   const Philox words = draw(recipe, operand, at);
@@ -265,9 +309,12 @@ FLASHPROOF_HD inline double modifier(const Recipe& recipe, Operand operand, cons
       if (neutral) return 0.0;
       if (words.word[2] % 16 == 0 && format_of(context.dtype).has_infinity) return -__builtin_huge_val();
       return 0.5 * normal_of(words);
-    case Operand::slope: return neutral ? 0.0 : (1.0 + uniform_of(words)) * power_of_two(-1 - int(at.head % 8));
-    case Operand::sink: return 1.0 + normal_of(words);
-    default: return neutral ? 1.0 : fused(1.5, uniform_of(words), 0.5);
+    case Operand::slope:
+      return neutral ? 0.0 : (1.0 + uniform_of(words)) * power_of_two(-1 - int(at.head % 8));
+    case Operand::sink:
+      return 1.0 + normal_of(words);
+    default:
+      return neutral ? 1.0 : fused(1.5, uniform_of(words), 0.5);
   }
 }
 

@@ -24,9 +24,9 @@ struct ElementWord {
   std::string_view word;
   int bits;
 };
-constexpr ElementWord element_words[] = {{"BOOL", 8},    {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8},
-                                         {"U16", 16},    {"I16", 16}, {"F16", 16}, {"BF16", 16},   {"U32", 32},
-                                         {"I32", 32},    {"F32", 32}, {"U64", 64}, {"I64", 64},    {"F64", 64}};
+constexpr ElementWord element_words[] = {{"BOOL", 8}, {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8},
+                                         {"U16", 16}, {"I16", 16}, {"F16", 16}, {"BF16", 16},   {"U32", 32},
+                                         {"I32", 32}, {"F32", 32}, {"U64", 64}, {"I64", 64},    {"F64", 64}};
 constexpr std::array<const char*, dtype_count> format_words = {"F32", "BF16", "F16", "F8_E4M3", "F8_E5M2"};
 
 /// Bytes of a tensor; nothing for an unknown word, a negative extent or a product beyond int64.
@@ -73,8 +73,10 @@ class Header {
     std::string text;
     while (at_ < text_.size() && text_[at_] != '"') {
       if (static_cast<unsigned char>(text_[at_]) < 0x20) refuse("a control character inside a string");
-      if (text_[at_] != '\\') text += text_[at_++];
-      else ++at_, read_escape(text);
+      if (text_[at_] != '\\')
+        text += text_[at_++];
+      else
+        ++at_, read_escape(text);
     }
     expect('"');
     return text;
@@ -169,17 +171,23 @@ Entry read_entry(Header& header, const std::string& name) {
   int seen = 0;
   header.read_object([&](const std::string& key) {
     ++seen;
-    if (key == "dtype") entry.dtype = header.read_string();
-    else if (key == "shape") entry.shape = header.read_integers();
-    else if (key == "data_offsets") entry.offsets = header.read_integers();
-    else header.refuse("tensor `" + name + "` has an unknown member `" + key + "`");
+    if (key == "dtype")
+      entry.dtype = header.read_string();
+    else if (key == "shape")
+      entry.shape = header.read_integers();
+    else if (key == "data_offsets")
+      entry.offsets = header.read_integers();
+    else
+      header.refuse("tensor `" + name + "` has an unknown member `" + key + "`");
   });
-  if (seen != 3 || entry.offsets.size() != 2) header.refuse("tensor `" + name + "` needs dtype, shape and two data_offsets");
+  if (seen != 3 || entry.offsets.size() != 2)
+    header.refuse("tensor `" + name + "` needs dtype, shape and two data_offsets");
   return entry;
 }
 
 /// Names and entries in the file's order; metadata into `file`.
-std::vector<std::pair<std::string, Entry>> read_header(const std::string& path, std::string_view text, SafeTensors& file) {
+std::vector<std::pair<std::string, Entry>> read_header(const std::string& path, std::string_view text,
+                                                       SafeTensors& file) {
   std::vector<std::pair<std::string, Entry>> entries;
   Header header(path, text);
   header.read_object([&](const std::string& name) {
@@ -195,23 +203,29 @@ std::vector<std::pair<std::string, Entry>> read_header(const std::string& path, 
 
 /// What is wrong with the entries, whose bytes must cover [0, data_size) in order of their offsets; "" where nothing is.
 std::string fault_of(std::vector<std::pair<std::string, Entry>> entries, uint64_t data_size) {
-  std::sort(entries.begin(), entries.end(), [](const auto& x, const auto& y) { return x.second.offsets < y.second.offsets; });
+  std::sort(entries.begin(), entries.end(),
+            [](const auto& x, const auto& y) { return x.second.offsets < y.second.offsets; });
   int64_t covered = 0;
   for (const auto& [name, entry] : entries) {
     const auto bytes = byte_count(entry.dtype, entry.shape);
     const int64_t begin = entry.offsets[0], end = entry.offsets[1];
     const std::string tensor = "tensor `" + name + "`: ";
     if (!bytes) return tensor + "unknown dtype `" + entry.dtype + "`, or a shape whose product overflows";
-    if (begin != covered) return tensor + "starts at offset " + std::to_string(begin) + ", the one before ends at " + std::to_string(covered);
+    if (begin != covered)
+      return tensor + "starts at offset " + std::to_string(begin) + ", the one before ends at " +
+             std::to_string(covered);
     if (end < begin || end - begin != *bytes) {
-      return tensor + "has " + std::to_string(end - begin) + " bytes, its shape and dtype need " + std::to_string(*bytes);
+      return tensor + "has " + std::to_string(end - begin) + " bytes, its shape and dtype need " +
+             std::to_string(*bytes);
     }
     if (uint64_t(end) > data_size) {
-      return tensor + "ends at offset " + std::to_string(end) + ", and the file has " + std::to_string(data_size) + " bytes of data";
+      return tensor + "ends at offset " + std::to_string(end) + ", and the file has " + std::to_string(data_size) +
+             " bytes of data";
     }
     covered = end;
   }
-  if (uint64_t(covered) != data_size) return "bytes after the last tensor, which ends at offset " + std::to_string(covered);
+  if (uint64_t(covered) != data_size)
+    return "bytes after the last tensor, which ends at offset " + std::to_string(covered);
   return "";
 }
 
@@ -220,9 +234,12 @@ std::string quote(std::string_view text) {
   for (const char letter : text) {
     char code[8];
     std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned char>(letter));
-    if (static_cast<unsigned char>(letter) < 0x20) out += code;
-    else if (letter == '"' || letter == '\\') out += {'\\', letter};
-    else out += letter;
+    if (static_cast<unsigned char>(letter) < 0x20)
+      out += code;
+    else if (letter == '"' || letter == '\\')
+      out += {'\\', letter};
+    else
+      out += letter;
   }
   return out + "\"";
 }
@@ -239,11 +256,14 @@ std::string header_of(const SafeTensors& file) {
   for (const auto& [name, tensor] : file.tensors) {
     text += quote(name) + ":{\"dtype\":" + quote(tensor.dtype) + ",\"shape\":[";
     for (size_t n = 0; n < tensor.shape.size(); ++n) text += (n == 0 ? "" : ",") + std::to_string(tensor.shape[n]);
-    text += "],\"data_offsets\":[" + std::to_string(offset) + "," + std::to_string(offset + tensor.bytes.size()) + "]},";
+    text +=
+        "],\"data_offsets\":[" + std::to_string(offset) + "," + std::to_string(offset + tensor.bytes.size()) + "]},";
     offset += tensor.bytes.size();
   }
-  if (text.back() == ',') text.back() = '}';
-  else text += "}";
+  if (text.back() == ',')
+    text.back() = '}';
+  else
+    text += "}";
   return text + std::string((8 - text.size() % 8) % 8, ' ');
 }
 
@@ -287,8 +307,8 @@ void write_safetensors(const std::string& path, const SafeTensors& file) {
   for (const auto& [name, tensor] : file.tensors) {
     const auto bytes = byte_count(tensor.dtype, tensor.shape);
     if (!bytes || uint64_t(*bytes) != tensor.bytes.size()) {
-      throw UsageError("tensor `" + name + "`: its " + std::to_string(tensor.bytes.size()) + " bytes do not fit its shape and dtype `" +
-                       tensor.dtype + "`");
+      throw UsageError("tensor `" + name + "`: its " + std::to_string(tensor.bytes.size()) +
+                       " bytes do not fit its shape and dtype `" + tensor.dtype + "`");
     }
   }
   const std::string header = header_of(file), part = path + "." + std::to_string(getpid()) + ".tmp";

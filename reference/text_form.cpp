@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <numeric>
 
 #include "reference/errors.h"
 
@@ -98,26 +97,6 @@ std::vector<std::string_view> read_enclosed(std::string_view text, std::string_v
   }
   text.remove_suffix(1);
   return text.empty() ? std::vector<std::string_view>() : split(text, ',');
-}
-
-std::string_view nearest_word(std::string_view wrong, std::span<const std::string_view> candidates) {
-  std::string_view nearest;
-  size_t fewest = SIZE_MAX;
-  for (const std::string_view candidate : candidates) {
-    // Levenshtein distance, one row of the table at a time.
-    std::vector<size_t> row(candidate.size() + 1);
-    std::iota(row.begin(), row.end(), size_t(0));
-    for (const char letter : wrong) {
-      size_t diagonal = row[0]++;
-      for (size_t n = 1; n < row.size(); ++n) {
-        const size_t replaced = diagonal + (candidate[n - 1] != letter);
-        diagonal = row[n];
-        row[n] = std::min({replaced, row[n] + 1, row[n - 1] + 1});
-      }
-    }
-    if (row.back() < fewest) fewest = row.back(), nearest = candidate;
-  }
-  return nearest;
 }
 
 }  // namespace flashproof

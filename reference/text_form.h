@@ -1,9 +1,8 @@
-// Words and numbers of the text forms (problem, case, arithmetic): splitting, reading, printing, and the nearest right word.
+// Words and numbers of the text forms (problem, case, arithmetic): splitting, reading and printing.
 //
 // Floats print as the shortest decimal that reads back to the same bits; hexadecimal (0x1.8p-4) is read too.
 #pragma once
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,9 +28,7 @@ std::string print_double(double);
 
 /// The arguments of `NAME(x,y)` or the entries of `[x,y]`: what stands between `open` and a final `close`, split at commas;
 /// none for `()` and `[]`. Refuses a text of another form.
-std::vector<std::string_view> read_enclosed(std::string_view text, std::string_view open, char close, std::string_view word);
-
-/// The candidate with the fewest edits (insert, delete, replace a letter); the first of equals.
-std::string_view nearest_word(std::string_view wrong, std::span<const std::string_view> candidates);
+std::vector<std::string_view> read_enclosed(std::string_view text, std::string_view open, char close,
+                                            std::string_view word);
 
 }  // namespace flashproof

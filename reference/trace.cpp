@@ -2,9 +2,9 @@
 
 #include "reference/errors.h"
 #include "reference/flash_decoding.h"
+#include "reference/nearest_word.h"
 #include "reference/online_softmax.h"
 #include "reference/standard.h"
-#include "reference/text_form.h"
 
 namespace flashproof {
 namespace {
@@ -65,7 +65,7 @@ std::vector<TraceStep> trace(std::string_view algorithm, const std::vector<doubl
     flash_decoding_forward(ops, head, {1, tile}, parts);
   else
     throw UsageError("`" + std::string(algorithm) + "` is no algorithm; did you mean " +
-                     std::string(nearest_word(algorithm, names)) + "?");
+                     nearest_word(std::string(algorithm), traced_algorithms()) + "?");
   return steps;
 }
 
