@@ -1,11 +1,42 @@
-// The program `flashproof`.
+// The program `flashproof`: verbs, and each kind of error as its exit code.
 #include <cstdio>
+#include <exception>
 
 #include "fuzz/build_info.h"
+#include "fuzz/cli/options.h"
+#include "fuzz/cli/verbs.h"
+#include "reference/errors.h"
 
-int main() {
+namespace {
+
+std::string version() {
   const flashproof::BuildInfo& info = flashproof::build_info();
-  std::printf("flashproof %s (commit %s, %s, CUDA %s, %s)\n", info.version, info.commit, info.compiler, info.cuda,
-              info.flags);
-  return 0;
+  return std::string("flashproof ") + info.version + " (commit " + info.commit + ", " + info.compiler + ", CUDA " + info.cuda +
+         ", " + info.flags + ")";
+}
+
+int fail(int code, const char* kind, const std::exception& error) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "flashproof: %s%s\n", kind, error.what());
+  return code;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  using namespace flashproof;
+  handle_interrupts();
+  try {
+    CommandLine line(version());
+    for (const auto add : {add_fuzz, add_check, add_replay, add_gate, add_reduce, add_bound, add_gen, add_verify, add_trace, add_list,
+                           add_status, add_report, add_mutants, add_selftest, add_doctor, add_worker})
+      add(line);
+    return line.run(count, words);
+  } catch (const UsageError& error) {
+    return fail(64, "", error);
+  } catch (const UnavailableError& error) {
+    return fail(69, "not available: ", error);
+  } catch (const std::exception& error) {
+    return fail(70, "internal error: ", error);
+  }
 }

@@ -1,0 +1,114 @@
+// `list`: what there is to name on the command line.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "fuzz/cli/presets.h"
+#include "fuzz/cli/verbs.h"
+#include "fuzz/coverage.h"
+#include "fuzz/json_text.h"
+#include "oracle/check.h"
+#include "reference/errors.h"
+#include "reference/nearest_word.h"
+
+namespace flashproof {
+namespace {
+
+struct Options {
+  std::string what;
+  bool json = false;
+};
+
+struct Line {
+  std::string name, text;
+};
+struct Section {
+  std::string name;
+  std::vector<Line> lines;
+};
+
+Section kernels() {
+  Section section{"kernels", {}};
+  for (const std::string& name : builtin_kernels()) {
+    const LoadedKernel& kernel = load_kernel(name);
+    std::string reason, features;
+    for (int f = 0; f < feature_count; ++f)
+      if (admits(kernel, Feature(f))) features += (features.empty() ? "" : " ") + std::string(name_of(Feature(f)));
+    if (!device_available(kernel, reason)) features = "not here: " + reason + "; " + features;
+    if (kernel.table->tunables && *kernel.table->tunables) features += std::string("; config: ") + kernel.table->tunables;
+    section.lines.push_back({name, features});
+  }
+  return section;
+}
+
+Section checks() {
+  Section section{"checks", {}};
+  for (const Check& check : all_checks()) section.lines.push_back({check.id, check.guarantee});
+  return section;
+}
+
+Section families() {
+  Section section{"families", {}};
+  for (int f = 0; f < family_count; ++f) {
+    const Parameters parameters = default_parameters(Family(f));
+    std::string text = parameters.count == 0 ? "no parameter" : fmt::format("a = {:g}", parameters.a);
+    if (parameters.count == 2) text += fmt::format(", b = {:g}", parameters.b);
+    section.lines.push_back({name_of(Family(f)), text});
+  }
+  return section;
+}
+
+Section features() {
+  Section section{"features", {}};
+  for (int f = 0; f < feature_count; ++f) {
+    std::string kernels;
+    for (const std::string& name : builtin_kernels())
+      if (admits(load_kernel(name), Feature(f))) kernels += (kernels.empty() ? "" : " ") + name;
+    section.lines.push_back({name_of(Feature(f)), kernels.empty() ? "no built-in kernel" : kernels});
+  }
+  return section;
+}
+
+Section preset_section() {
+  Section section{"presets", {}};
+  for (const Preset& p : presets()) {
+    const std::string budget = p.cases > 0 ? fmt::format("{} cases", p.cases) : print_duration(p.seconds);
+    section.lines.push_back({p.name, fmt::format("{}: {}, {:g} multiply-adds a case", p.purpose, budget, p.work)});
+  }
+  return section;
+}
+
+constexpr Section (*sections[])() = {kernels, checks, families, features, preset_section};
+const std::vector<std::string> section_names = {"kernels", "checks", "families", "features", "presets"};
+
+int list(const Options& options) {
+  const auto wanted = std::find(section_names.begin(), section_names.end(), options.what);
+  if (!options.what.empty() && wanted == section_names.end())
+    throw UsageError("there is no list of `" + options.what + "`; did you mean `" + nearest_word(options.what, section_names) +
+                     "`?\n  example: flashproof list kernels");
+  std::vector<JsonMember> json;
+  for (size_t s = 0; s < section_names.size(); ++s) {
+    if (!options.what.empty() && section_names[s] != options.what) continue;
+    const Section section = sections[s]();
+    std::vector<JsonMember> members;
+    if (!options.json) fmt::print("{}\n", section.name);
+    for (const Line& line : section.lines) {
+      members.push_back({line.name, line.text});
+      if (!options.json) fmt::print("  {:<16} {}\n", line.name, line.text);
+    }
+    json.push_back({section.name, json_object(members)});
+  }
+  if (options.json) fmt::print("{}\n", json_object(json).text());
+  return 0;
+}
+
+}  // namespace
+
+void add_list(CommandLine& line) {
+  auto options = std::make_shared<Options>();
+  line.verb("list", "what is there: kernels, checks, families, features, presets", "list kernels", [options] { return list(*options); })
+      .word("what", options->what, false, "kernels, checks, families, features or presets; all without")
+      .flag("--json", options->json, "one JSON object on stdout");
+}
+
+}  // namespace flashproof
