@@ -114,8 +114,12 @@ Edge edge_of(int64_t length, int64_t tile) {
 }
 
 TileShape tile_of(const LoadedKernel& kernel, const std::string& config) {
-  const Arithmetic arithmetic = parse_arithmetic(subject_of(kernel, Problem{}, config).arithmetic);
-  return {arithmetic.tile_m > 0 ? arithmetic.tile_m : 64, arithmetic.tile_n > 0 ? arithmetic.tile_n : 64};
+  constexpr int64_t long_sequence = 1 << 20;
+  Problem problem;
+  problem.q.slot = problem.k.slot = long_sequence;
+  const Arithmetic arithmetic = parse_arithmetic(subject_of(kernel, problem, config).arithmetic);
+  const auto edge = [](int64_t tile) { return tile > 0 && tile < long_sequence ? tile : 64; };
+  return {edge(arithmetic.tile_m), edge(arithmetic.tile_n)};
 }
 
 bool admits(const LoadedKernel& kernel, Feature feature) {

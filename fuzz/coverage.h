@@ -31,7 +31,7 @@ Edge edge_of(int64_t length, int64_t tile);
 struct TileShape {
   int64_t m = 64, n = 64;
 };
-/// Tile of the kernel's declared arithmetic for a config; 64 x 64 where it declares none.
+/// Tile of the kernel's declared arithmetic for a config; 64 where it declares none or takes all rows or keys at once.
 TileShape tile_of(const LoadedKernel&, const std::string& config);
 
 /// Whether both features can stand in one legal problem that the kernel's capabilities admit.
