@@ -194,14 +194,14 @@ Tensor make_bias(const Source& source) {
   return tensor;
 }
 
-/// fp32 numbers by entry and head, [entries, heads].
-std::vector<float> make_numbers(const Source& source, Operand operand, int64_t entries, int64_t heads,
+/// fp32 numbers [batch, heads]; where they are not per entry, those of entry 0 repeated.
+std::vector<float> make_numbers(const Source& source, Operand operand, bool per_entry, int64_t heads,
                                 const std::vector<int64_t>& head_map) {
   const ElementContext context = context_of(source.c, DType::fp32, 0);
   std::vector<float> numbers;
-  for (int64_t b = 0; b < entries; ++b) {
+  for (int64_t b = 0; b < source.c.problem.batch; ++b) {
     for (int64_t h = 0; h < heads; ++h) {
-      const Place at = {source_of(source.c.maps.batches, b), 0, source_of(head_map, h), 0};
+      const Place at = {per_entry ? source_of(source.c.maps.batches, b) : 0, 0, source_of(head_map, h), 0};
       numbers.push_back(float(decode(DType::fp32, source.bits(operand, context, at))));
     }
   }
@@ -211,22 +211,19 @@ std::vector<float> make_numbers(const Source& source, Operand operand, int64_t e
 void make_modifiers(const Source& source, Inputs& inputs) {
   const Case& c = source.c;
   const Problem& p = c.problem;
-  if (p.alibi == Alibi::per_batch_and_head) {
-    inputs.slopes = make_numbers(source, Operand::slope, p.batch, p.heads, c.maps.heads);
-  } else if (p.alibi == Alibi::per_head) {
-    for (int64_t h = 0; h < p.heads; ++h) {
-      const Place at = {0, 0, source_of(c.maps.heads, h), 0};
-      const uint32_t bits = source.bits(Operand::slope, context_of(c, DType::fp32, 0), at);
-      inputs.slopes.push_back(float(decode(DType::fp32, bits)));
-    }
-    for (int64_t n = p.heads; n < p.batch * p.heads; ++n) inputs.slopes.push_back(inputs.slopes[size_t(n - p.heads)]);
+  if (p.alibi != Alibi::none) {
+    const bool per_entry = p.alibi == Alibi::per_batch_and_head;
+    inputs.slopes = make_numbers(source, Operand::slope, per_entry, p.heads, c.maps.heads);
   }
-  if (p.sink) inputs.sinks = make_numbers(source, Operand::sink, 1, p.heads, c.maps.heads);
+  if (p.sink) {
+    inputs.sinks = make_numbers(source, Operand::sink, false, p.heads, c.maps.heads);
+    inputs.sinks.resize(size_t(p.heads));
+  }
   std::vector<float>* descales[] = {&inputs.q_descale, &inputs.k_descale, &inputs.v_descale};
   for (int n = 0; n < 3; ++n) {
     *descales[n] = std::vector<float>(size_t(p.batch * p.kv_heads), 1.0f);
     if (p.descale) {
-      *descales[n] = make_numbers(source, Operand(int(Operand::q_descale) + n), p.batch, p.kv_heads, c.maps.kv_heads);
+      *descales[n] = make_numbers(source, Operand(int(Operand::q_descale) + n), true, p.kv_heads, c.maps.kv_heads);
     }
   }
 }
