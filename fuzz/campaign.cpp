@@ -16,6 +16,7 @@
 #include "fuzz/campaign_directory.h"
 #include "fuzz/generate.h"
 #include "fuzz/reduce.h"
+#include "oracle/value_threads.h"
 #include "reference/errors.h"
 
 namespace flashproof {
@@ -163,6 +164,7 @@ struct Engine {
 
   /// One engine thread.
   void work() {
+    default_threads = 1;
     WorkerSet workers(settings.limits);
     for (int64_t index = take(); index >= 0; index = take()) {
       const LoadedKernel& kernel = *kernels[size_t(index) % kernels.size()];
