@@ -29,7 +29,7 @@ enum class Family : int {
   creeping_max,  ///< score of key j about a j (0.05): the running maximum moves in every tile
   late_max,      ///< the entry's last key scores about a (10), all others about 0
   sinks,         ///< key 0 scores about a (12), all others about 0
-  near_ties,     ///< scores about 2.5 that differ by 0 to 6 times 2^-22 (in fp8 by what the least normal number allows)
+  near_ties,     ///< scores about 2.5 that differ by 0 to 6 times 2^-22 (in fp8 by what its least number allows)
   cancelling,  ///< q.k sums terms of size a (64) over half of the channels and takes them off over the other; s about N(0, 1)
   subnormal,     ///< q, k, v, dO: magnitudes below twice the least normal number, their encodings uniform
   saturating,    ///< v and dO: magnitudes from half the largest number to the largest
@@ -131,11 +131,11 @@ FLASHPROOF_HD inline double aim_unit(const ElementContext& context) {
   return scale == 0 ? 1.0 : square_root(1.0 / (scale * square_root(double(context.head_dim))));
 }
 
-/// The small last channel of near_ties: 2^-22 / |scale|, at least the least normal number; times an integer k it moves the
-/// score by that integer times 2^-22.
+/// The small last channel of near_ties: 2^-22 / |scale|, at least the format's least number; times an integer k it moves
+/// the score by that integer times 2^-22.
 FLASHPROOF_HD inline double tie_step(const ElementContext& context) {
   const double scale = context.scale < 0 ? -context.scale : context.scale;
-  const double least = power_of_two(format_of(context.dtype).emin), step = scale == 0 ? least : 0x1p-22 / scale;
+  const double least = decode(context.dtype, 1), step = scale == 0 ? least : 0x1p-22 / scale;
   return step < least ? least : step;
 }
 
