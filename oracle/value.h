@@ -12,12 +12,15 @@
 
 namespace flashproof {
 
-/// Rows to evaluate: flat row numbers of [total_q, H] (O, L, dQ) and of [total_k, Hk] (dK, dV). `all` overrides the lists.
+/// Rows to evaluate: flat row numbers of [total_q, H] (O, L, dQ) and of [total_k, Hk] (dK, dV), ascending. `all` overrides the
+/// lists.
 struct Sample {
   bool all = true;
   std::vector<int64_t> query_rows, key_rows;
 };
-/// All rows while the work (multiply-adds) is at most `budget`; else first, last, tile edges, `extra` rows and random ones by seed.
+/// All rows while the work of value_double (multiply-adds) is at most `budget`; else first and last rows, tile edges, `extra`
+/// rows, and random ones by seed until the budget (half of it with a backward) is spent (first, last and extra rows in any case). With a backward, keys
+/// of one kv head, chosen by seed, take the other half: none where its forward alone, which each of them needs, costs more.
 Sample sample_rows(const Problem&, double budget, int64_t tile_m, int64_t tile_n,
                    const std::vector<int64_t>& extra_query_rows, uint64_t seed);
 
@@ -56,7 +59,9 @@ struct Enclosure {
   double mid = 0, radius = 0;  ///< radius covers the rounding of mid too
   Strength strength = Strength::certified_double;
 };
-/// Enclosure of one element with radius at most `wanted` (absolute) where 4096 bits suffice.
+/// Enclosure of one element with radius at most `wanted` (absolute) where 4096 bits and a mid in double allow. This and the
+/// functions below leave out what is hidden, finite or not; they throw std::runtime_error for an element that an infinity
+/// reaches, and give NaN where the result must be NaN.
 Enclosure enclose(const Inputs&, OutputId, int64_t index, double wanted);
 
 struct Rounded {
@@ -67,7 +72,7 @@ struct Rounded {
 };
 /// Correct rounding of one element to `dtype` (ties of O and L without softcap are decided exactly: numerics 4.2).
 Rounded correctly_rounded(const Inputs&, OutputId, int64_t index, DType dtype);
-/// The same for all of O and L: what a backward in mode `backward_exact` reads.
+/// The same for all of O (in output_dtype) and L (fp32): what a backward in mode `backward_exact` reads. NaN where not judged.
 void correctly_rounded_forward(const Inputs&, Tensor& o, Tensor& lse);
 
 /// The value to 128 bits as hexadecimal ("0x1.8p+3"), for dumps that any program can read.

@@ -13,6 +13,13 @@ constexpr double unknown = 0x1p800;
 /// Weights below exp(-690) are taken as 0 with this radius: exp(-687) < 2^-990.
 constexpr double least_exponent = -690, flushed = 0x1p-990;
 
+/// Exponent of the last bit that is set in the significand of x, which is not 0.
+int last_bit_exponent(float x) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x), field = bits >> 23 & 0xff, fraction = bits & 0x7fffff;
+  const uint32_t significand = field == 0 ? fraction : fraction | 0x800000;
+  return int(field == 0 ? 1 : field) - 150 + __builtin_ctz(significand);
+}
+
 }  // namespace
 
 Side make_side(const Tensor& tensor, int64_t first, int64_t step, int64_t count, int64_t channels) {
@@ -24,19 +31,16 @@ Side make_side(const Tensor& tensor, int64_t first, int64_t step, int64_t count,
             std::vector<double>(count)};
   for (int64_t n = 0; n < count; ++n) {
     double squares = 0;
-    int least_exponent = 127;
+    int least = 127;
     for (int64_t c = 0; c < channels; ++c) {
-      const double element = tensor.at((first + n * step) * channels + c);
-      const double x = std::isfinite(element) ? element : 0;
-      side.rows[n * channels + c] = side.columns[c * count + n] = float(x);
-      squares += x * x;
-      if (x == 0) continue;
-      int exponent;
-      const auto significand = uint64_t(std::ldexp(std::frexp(std::fabs(x), &exponent), 53));
-      least_exponent = std::min(least_exponent, exponent - 53 + __builtin_ctzll(significand));
+      const float element = float(tensor.at((first + n * step) * channels + c));
+      const float x = std::isfinite(element) ? element : 0;
+      side.rows[n * channels + c] = side.columns[c * count + n] = x;
+      squares += double(x) * double(x);
+      if (x != 0) least = std::min(least, last_bit_exponent(x));
     }
     side.norm[n] = std::sqrt(squares) * inflation;
-    side.unit[n] = power_of_two(least_exponent);
+    side.unit[n] = power_of_two(least);
   }
   return side;
 }
