@@ -75,7 +75,7 @@ Tensor& tensor_of(Outputs&, OutputId);
 double bias_at(const Inputs&, int64_t b, int64_t h, int64_t i, int64_t j);
 /// Whether row (b, h, i) sees key j: mask and bias.
 bool sees(const Inputs&, int64_t b, int64_t h, int64_t i, int64_t j);
-/// The dropout factor's keep decision (DESIGN: Philox counter (j >> 1, (i >> 4) * 8 + (i & 7), h, b)); true without dropout.
+/// The dropout factor's keep decision (rule and counter in reference/philox.h); true without dropout.
 bool keeps(const Problem&, int64_t b, int64_t h, int64_t i, int64_t j);
 
 }  // namespace flashproof

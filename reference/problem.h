@@ -1,7 +1,7 @@
 // One attention problem: shapes, dtypes, lengths, mask, modifiers, scale and direction, as plain data with one text form.
 //
-// The meaning of every field is DESIGN's "what attention is", restated in reference/README.md; the grammar of the text
-// form stands there too. A problem holds no tensor data: see reference/recipe.h and reference/inputs.h.
+// The meaning of every field and the grammar of the text form stand in reference/README.md. A problem holds no tensor data: see
+// reference/recipe.h and reference/inputs.h.
 #pragma once
 #include <cstdint>
 #include <optional>
