@@ -9,8 +9,8 @@
 // atomics: the same call gives the same bits. dK and dV sum the group's query heads in ascending order.
 //
 // A key that the mask hides from a row has a marked weight (tile_product.cuh), so what it holds cannot reach the row.
-#include <cmath>
 #include <climits>
+#include <cmath>
 #include <cstdio>
 
 #include "kernels/builtin.h"
@@ -69,13 +69,13 @@ template <class Element>
 struct Attention {
   Rows<const Element> q, k, v, d_o;
   Rows<Element> o, dq, dk, dv;
-  Rows<float> lse;         ///< [batch, token, head, 1]
+  Rows<float> lse;  ///< [batch, token, head, 1]
   Side q_side, k_side;
   Mask mask;
   float scale;
   int64 batch, heads, kv_heads, total_q, pitch;
-  float *weights, *ds;     ///< [heads, total_q, pitch]: S, then P; dS
-  float* delta;            ///< D [heads, total_q]
+  float *weights, *ds;  ///< [heads, total_q, pitch]: S, then P; dS
+  float* delta;         ///< D [heads, total_q]
 
   __device__ int64 kv_head(int64 head) const { return head / (heads / kv_heads); }
   __device__ float* matrix_of(float* matrix, const Sequence& q_rows, int64 head) const {
@@ -123,7 +123,8 @@ __device__ void each_element(const TileGrid::Place& at, int64 rows, int64 column
 
 /// S = scale Q K^T, marked where the row does not see the key.
 template <class Element>
-__global__ void __launch_bounds__(tile_threads, blocks_resident) score_kernel(Attention<Element> attention, TileGrid grid) {
+__global__ void __launch_bounds__(tile_threads, blocks_resident)
+    score_kernel(Attention<Element> attention, TileGrid grid) {
   __shared__ ProductMemory memory;
   const TileGrid::Place at = grid.place(blockIdx.x);
   const Sequence rows = sequence_of(attention.q_side, at.b), keys = sequence_of(attention.k_side, at.b);
@@ -142,7 +143,8 @@ __global__ void __launch_bounds__(tile_threads, blocks_resident) score_kernel(At
 template <class Element>
 __global__ void __launch_bounds__(rows_a_block* lanes) softmax_kernel(Attention<Element> attention, int64 slot_rows) {
   const int64 index = int64(blockIdx.x) * rows_a_block + threadIdx.x / lanes, lane = threadIdx.x % lanes;
-  const int64 i = index % slot_rows, head = index / slot_rows % attention.heads, b = index / slot_rows / attention.heads;
+  const int64 i = index % slot_rows, head = index / slot_rows % attention.heads,
+              b = index / slot_rows / attention.heads;
   if (b >= attention.batch) return;
   const Sequence rows = sequence_of(attention.q_side, b), keys = sequence_of(attention.k_side, b);
   if (i >= rows.length) return;
@@ -206,7 +208,8 @@ __global__ void __launch_bounds__(tile_threads, blocks_resident)
 template <class Element>
 __global__ void delta_kernel(Attention<Element> attention, int64 slot_rows) {
   const int64 index = int64(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64 i = index % slot_rows, head = index / slot_rows % attention.heads, b = index / slot_rows / attention.heads;
+  const int64 i = index % slot_rows, head = index / slot_rows % attention.heads,
+              b = index / slot_rows / attention.heads;
   if (b >= attention.batch) return;
   const Sequence rows = sequence_of(attention.q_side, b);
   if (i >= rows.length) return;
@@ -219,7 +222,8 @@ __global__ void delta_kernel(Attention<Element> attention, int64 slot_rows) {
 
 /// P = exp(S - L) and dS = P o (dO V^T - D), rounded, marked where the row does not see the key.
 template <class Element>
-__global__ void __launch_bounds__(tile_threads, blocks_resident) gradient_kernel(Attention<Element> attention, TileGrid grid) {
+__global__ void __launch_bounds__(tile_threads, blocks_resident)
+    gradient_kernel(Attention<Element> attention, TileGrid grid) {
   __shared__ ProductMemory memory;
   const TileGrid::Place at = grid.place(blockIdx.x);
   const Sequence rows = sequence_of(attention.q_side, at.b), keys = sequence_of(attention.k_side, at.b);
@@ -228,8 +232,8 @@ __global__ void __launch_bounds__(tile_threads, blocks_resident) gradient_kernel
   ThreadTile scores, dp;
   multiply_tile<false>(scores, memory, attention.q.by_channel(rows, at.head), attention.k.by_channel(keys, kv_head),
                        at.row, at.column);
-  multiply_tile<false>(dp, memory, attention.d_o.by_channel(rows, at.head), attention.v.by_channel(keys, kv_head), at.row,
-                       at.column);
+  multiply_tile<false>(dp, memory, attention.d_o.by_channel(rows, at.head), attention.v.by_channel(keys, kv_head),
+                       at.row, at.column);
   float* weights = attention.matrix_of(attention.weights, rows, at.head);
   float* ds = attention.matrix_of(attention.ds, rows, at.head);
   const float* lse = attention.lse.of(rows, at.head);
@@ -284,11 +288,13 @@ const char* refusal(const flashproof_problem& p, const char* config) {
   if (p.sink != 0) return "standard has no sink";
   if (p.descale != 0) return "standard has no descales";
   if (p.dropout_rate != 0) return "standard has no dropout";
-  const double grids[] = {score_grid(p).blocks(), row_grid(p, p.head_dim).blocks(), row_grid(p, p.value_dim).blocks(),
-                          key_grid(p, p.head_dim).blocks(), key_grid(p, p.value_dim).blocks(), row_count(p)};
+  const double grids[] = {
+      score_grid(p).blocks(),           row_grid(p, p.head_dim).blocks(),  row_grid(p, p.value_dim).blocks(),
+      key_grid(p, p.head_dim).blocks(), key_grid(p, p.value_dim).blocks(), row_count(p)};
   for (double blocks : grids)
     if (blocks > INT_MAX) return "more thread blocks than a grid holds (2^31 - 1): make the problem smaller";
-  if (matrix_elements(p) > 0x1p40) return "the matrix of scores would have more than 2^40 elements: make the problem smaller";
+  if (matrix_elements(p) > 0x1p40)
+    return "the matrix of scores would have more than 2^40 elements: make the problem smaller";
   return nullptr;
 }
 
@@ -377,7 +383,8 @@ flashproof_status run(const flashproof_call& call, const char* config, void* str
   if (supports(call.problem, config, message, size) != FLASHPROOF_OK) return FLASHPROOF_REJECTED;
   const size_t needed = workspace_size(call.problem, config);
   if (call.workspace_size < needed) {
-    std::snprintf(message, size, "the workspace has %zu bytes; workspace_size() asked for %zu", call.workspace_size, needed);
+    std::snprintf(message, size, "the workspace has %zu bytes; workspace_size() asked for %zu", call.workspace_size,
+                  needed);
     return FLASHPROOF_ERROR;
   }
   by_dtype[call.problem->dtype](call, stream);
@@ -388,7 +395,8 @@ flashproof_status run(const flashproof_call& call, const char* config, void* str
 }
 
 flashproof_status forward(const flashproof_call* call, const char* config, void* stream, char* message, size_t size) {
-  return run(*call, config, stream, {enqueue_forward<float>, enqueue_forward<Bf16>, enqueue_forward<Fp16>}, message, size);
+  return run(*call, config, stream, {enqueue_forward<float>, enqueue_forward<Bf16>, enqueue_forward<Fp16>}, message,
+             size);
 }
 
 flashproof_status backward(const flashproof_call* call, const char* config, void* stream, char* message, size_t size) {

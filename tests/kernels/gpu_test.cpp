@@ -28,8 +28,12 @@ class Device : public testing::Test {
 /// Doubles of every kind: random bits, numbers about the formats' ranges, ties between neighbours of each format, and specials.
 std::vector<double> doubles_to_round() {
   std::mt19937_64 random(20260101);
-  std::vector<double> x = {0.0, -0.0, std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
-                           std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::denorm_min()};
+  std::vector<double> x = {0.0,
+                           -0.0,
+                           std::numeric_limits<double>::infinity(),
+                           -std::numeric_limits<double>::infinity(),
+                           std::numeric_limits<double>::quiet_NaN(),
+                           std::numeric_limits<double>::denorm_min()};
   for (int n = 0; n < 100000; ++n) {
     const uint64_t word = random();
     x.push_back(std::bit_cast<double>(word));
@@ -66,7 +70,8 @@ TEST_F(Device, DecodesLikeTheHost) {
       for (uint32& code : codes) code = code << 16 | (code * 40503u & 0xffffu);
     const std::vector<double> x = on_device::decode(dtype, codes);
     for (size_t n = 0; n < x.size(); ++n)
-      ASSERT_EQ(std::bit_cast<uint64_t>(x[n]), std::bit_cast<uint64_t>(decode(dtype, codes[n]))) << int(dtype) << " " << codes[n];
+      ASSERT_EQ(std::bit_cast<uint64_t>(x[n]), std::bit_cast<uint64_t>(decode(dtype, codes[n])))
+          << int(dtype) << " " << codes[n];
   }
 }
 
