@@ -9,6 +9,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "oracle/certified_math.h"
 
@@ -36,5 +37,27 @@ struct BoundedSum {
 };
 /// Weights x with |error| <= x.radius and |x| <= x.size: value += sum x m, radius += sum x.radius |m|, size += sum x.size |m|.
 void add_weighted_rows(int64_t n, int64_t columns, const BoundedSum& x, const float* rows, const BoundedSum& out);
+
+/// Many terms of known radius and size added one by one, at `count` places. TwoSum keeps the rounding error of each addition, so
+/// that n terms are off by at most 2 u |sum| + 2 (n u)^2 sum |terms| (Ogita, Rump, Oishi, Accurate sum and dot product, SIAM J.
+/// Sci. Comput. 26 (2005) 1955-1988, proposition 4.5).
+struct LongSums {
+  explicit LongSums(int64_t count) : sum(count), rest(count), radius(count), size(count), terms(count) {}
+  std::vector<double> sum, rest, radius, size, terms;
+
+  void add(int64_t n, double term, double term_radius, double term_size) {
+    const double a = sum[n], s = a + term, t = s - a;
+    rest[n] += (a - (s - t)) + (term - t);
+    sum[n] = s;
+    radius[n] += term_radius;
+    size[n] += term_size;
+    terms[n] += 1;
+  }
+  double value(int64_t n) const { return sum[n] + rest[n]; }
+  double error(int64_t n) const {
+    const double relative = terms[n] * unit_roundoff;
+    return radius[n] + 2 * unit_roundoff * __builtin_fabs(value(n)) + 2 * relative * relative * size[n];
+  }
+};
 
 }  // namespace flashproof

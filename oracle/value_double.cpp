@@ -108,31 +108,6 @@ struct ColumnSums {
   }
 };
 
-/// Many terms added one by one. TwoSum keeps the rounding error of each addition, so that n terms are off by at most
-/// 2 u |sum| + 2 (n u)^2 sum |terms| (Ogita, Rump, Oishi, SIAM J. Sci. Comput. 26 (2005) 1955-1988, proposition 4.5).
-struct LongSums {
-  explicit LongSums(int64_t count) : sum(count), rest(count), radius(count), size(count), terms(count) {}
-  std::vector<double> sum, rest, radius, size, terms;
-
-  void add(int64_t n, double term, double term_radius, double term_size) {
-    const double a = sum[n], s = a + term, t = s - a;
-    rest[n] += (a - (s - t)) + (term - t);
-    sum[n] = s;
-    radius[n] += term_radius;
-    size[n] += term_size;
-    terms[n] += 1;
-  }
-  void store_into(OutputValues& values) const {
-    for (size_t n = 0; n < sum.size(); ++n) {
-      const double value = sum[n] + rest[n], relative = terms[n] * u;
-      if (terms[n] == 0)
-        store_exact(values, n, 0);
-      else
-        store(values, n, value, radius[n] + 2 * u * std::fabs(value) + 2 * relative * relative * size[n], size[n]);
-    }
-  }
-};
-
 /// exp(sink - reference).
 struct SinkWeight {
   double value = 0, radius = 0;
@@ -337,6 +312,15 @@ void add_row_terms(const Group& group, int64_t head, int64_t i, const RowTerms& 
       sums.dbias.add(bias_index(group.in, group.b, h, i, j), terms.ds[j], terms.ds_radius[j], terms.ds_size[j]);
 }
 
+void store_sums(const LongSums& sums, OutputValues& values) {
+  for (int64_t n = 0; n < std::ssize(sums.sum); ++n) {
+    if (sums.terms[n] == 0)
+      store_exact(values, n, 0);
+    else
+      store(values, n, sums.value(n), sums.error(n), sums.size[n]);
+  }
+}
+
 /// Marks of the sampled rows, by flat row number.
 std::vector<uint8_t> marks(bool all, const std::vector<int64_t>& rows, int64_t count) {
   std::vector<uint8_t> marked(count, all);
@@ -425,8 +409,8 @@ Values value_double(const Inputs& in, const Sample& sample, int threads, bool be
   for (int64_t b = 0; b < p.batch; ++b)
     for (int64_t kv_head = 0; kv_head < p.kv_heads; ++kv_head) evaluate_group(in, b, kv_head, work, values, sums);
   if (sample.all) {
-    sums.dsink.store_into(values[OutputId::dsink]);
-    sums.dbias.store_into(values[OutputId::dbias]);
+    store_sums(sums.dsink, values[OutputId::dsink]);
+    store_sums(sums.dbias, values[OutputId::dbias]);
   }
   apply(judge_nonfinite(in, bears_hidden), values);
   return values;

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <random>
 
-#include "oracle/certified_math.h"
+#include "oracle/certified_sum.h"
 #include "oracle/nonfinite.h"
 #include "oracle/value_element.h"
 #include "oracle/value_strip.h"
@@ -96,6 +96,32 @@ TEST(CertifiedMath, TanhIsWithinItsBounds) {
   EXPECT_LT(certified_tanh(1e300).sech2, 0x1p-860);
 }
 
+TEST(CertifiedSum, LongSumsAreWithinTheirError) {
+  std::mt19937_64 random(3);
+  LongSums sums(1);
+  mpfr_t exact;
+  mpfr_init2(exact, 300);
+  mpfr_set_zero(exact, 1);
+  double plain = 0;
+  for (int n = 0; n < 1000000; ++n) {
+    const double term = n % 3 == 2 ? -0.7 : double(random() >> 11) * 0x1p-53;
+    sums.add(0, term, 0, std::fabs(term));
+    mpfr_add_d(exact, exact, term, MPFR_RNDN);
+    plain += term;
+  }
+  const auto error_of = [&](double x) {
+    mpfr_t difference;
+    mpfr_init2(difference, 300);
+    mpfr_sub_d(difference, exact, x, MPFR_RNDN);
+    const double error = std::fabs(mpfr_get_d(difference, MPFR_RNDU));
+    mpfr_clear(difference);
+    return error;
+  };
+  EXPECT_LE(error_of(sums.value(0)), sums.error(0));
+  EXPECT_GT(error_of(plain), sums.error(0)) << "the terms are too tame to tell this from a plain sum";
+  mpfr_clear(exact);
+}
+
 // ---- enclosures
 
 bool overlap(double mid, double radius, const ElementValue& exact) {
@@ -104,7 +130,7 @@ bool overlap(double mid, double radius, const ElementValue& exact) {
 
 /// Counts of a comparison of the three strengths.
 struct Tally {
-  int64_t elements = 0, infinite = 0, with_condition = 0, small_radius = 0;
+  int64_t elements = 0, infinite = 0, with_condition = 0, small_radius = 0, small_ball = 0;
   double tightest = 0;  ///< largest error / radius
 };
 
@@ -120,10 +146,13 @@ void compare_strengths(const Inputs& in, int64_t step, Tally& tally) {
       RC_ASSERT(overlap(output.mid[n], output.radius[n], exact));
       ++tally.elements;
       tally.infinite += std::isinf(output.radius[n]);
-      if (output.radius[n] > 0) tally.tightest = std::max(tally.tightest, std::fabs(output.mid[n] - exact.mid) / output.radius[n]);
+      if (output.radius[n] > 0)
+        tally.tightest = std::max(tally.tightest, std::fabs(output.mid[n] - exact.mid) / output.radius[n]);
       if (output.condition[n] == 0) continue;
       ++tally.with_condition;
       tally.small_radius += output.radius[n] <= 0x1p-40 * output.condition[n];
+      // Rounding the ball's middle to double costs 2^-53 of it; the rest is the ball's own.
+      tally.small_ball += ball.radius <= 0x1p-52 * std::fabs(ball.mid) + 0x1p-100 * output.condition[n];
     }
   }
 }
@@ -141,15 +170,35 @@ TEST(Value, EachStrengthEnclosesTheNext) {
   EXPECT_TRUE(rc::check([&] { compare_strengths(test::draw_inputs(draw_any(9)), test::draw(1, 9), tally); }));
   EXPECT_EQ(tally.infinite, 0);
   EXPECT_GE(double(tally.small_radius), 0.999 * double(tally.with_condition));
+  EXPECT_GE(double(tally.small_ball), 0.999 * double(tally.with_condition));
   EXPECT_GT(tally.with_condition, 100);
   EXPECT_GT(tally.tightest, 0x1p-10) << "radii a thousand times too large would hide mistakes";
 }
 
+// Scores of 128 channels times 16: their error, not exp's, is what the radii must cover.
+TEST(Value, EnclosesScoresWithLargeErrors) {
+  double tightest = 0;
+  for (const char* text :
+       {"fp32 q20 k20 d128 scale=16 bwd seed=1", "fp32 q20 k20 d128 scale=4 softcap=40 bwd seed=2"}) {
+    const Inputs in = inputs_of(text);
+    const Values values = value_double(in, {}, 1);
+    for (OutputId id : {OutputId::o, OutputId::lse, OutputId::dq})
+      for (int64_t n = 0, size = std::ssize(values[id].mid); n < size; n += size / 20) {
+        const ElementValue exact = element_ball(in, id, n);
+        ASSERT_TRUE(overlap(values[id].mid[n], values[id].radius[n], exact))
+            << text << " " << print(locate(in.problem, id, n));
+        tightest = std::max(tightest, std::fabs(values[id].mid[n] - exact.mid) / values[id].radius[n]);
+      }
+  }
+  EXPECT_GT(tightest, 1e-3);
+}
+
 TEST(Value, EnclosesEveryDataFamily) {
-  for (const char* data :
-       {"normal", "outliers", "uniform", "integers", "one_hot_v", "equal_scores", "negative", "creeping_max", "late_max", "sinks",
-        "near_ties", "cancelling", "subnormal", "saturating", "constant_v", "readout", "exact", "exact_powers"})
-    for (const char* problem : {"fp32 q3 k40 d16 bwd", "fp16 h2/1 q5 k33 d24 causal bwd", "bf16 q4 k70 d8 softcap=5 sink bwd"}) {
+  for (const char* data : {"normal", "outliers", "uniform", "integers", "one_hot_v", "equal_scores", "negative",
+                           "creeping_max", "late_max", "sinks", "near_ties", "cancelling", "subnormal", "saturating",
+                           "constant_v", "readout", "exact", "exact_powers"})
+    for (const char* problem :
+         {"fp32 q3 k40 d16 bwd", "fp16 h2/1 q5 k33 d24 causal bwd", "bf16 q4 k70 d8 softcap=5 sink bwd"}) {
       const Inputs in = inputs_of(std::string(problem) + " data=" + data + " seed=3");
       const Values values = value_double(in, {}, 1);
       for (int id = 0; id < output_count; ++id)
@@ -157,8 +206,8 @@ TEST(Value, EnclosesEveryDataFamily) {
           const OutputValues& output = values.output[id];
           const ElementValue exact = element_interval(in, OutputId(id), n, 512);
           ASSERT_TRUE(overlap(output.mid[n], output.radius[n], exact))
-              << problem << " " << data << " " << print(locate(in.problem, OutputId(id), n)) << ": " << output.mid[n] << " +- "
-              << output.radius[n] << ", exact " << exact.mid;
+              << problem << " " << data << " " << print(locate(in.problem, OutputId(id), n)) << ": " << output.mid[n]
+              << " +- " << output.radius[n] << ", exact " << exact.mid;
           const ElementValue ball = element_ball(in, OutputId(id), n);
           ASSERT_TRUE(overlap(ball.mid, ball.radius, exact)) << problem << " " << data;
         }
@@ -206,7 +255,9 @@ TEST(Value, ThreadsAndSampleChangeNoBit) {
       EXPECT_EQ(some.output[id].mid[n], one.output[id].mid[n]);
       EXPECT_EQ(some.output[id].radius[n], one.output[id].radius[n]);
     }
-    const int64_t width = OutputId(id) == OutputId::lse ? 1 : OutputId(id) == OutputId::dsink || OutputId(id) == OutputId::dbias ? 0 : 32;
+    const int64_t width = OutputId(id) == OutputId::lse                                        ? 1
+                          : OutputId(id) == OutputId::dsink || OutputId(id) == OutputId::dbias ? 0
+                                                                                               : 32;
     EXPECT_EQ(known, 2 * width) << name_of(OutputId(id));
   }
 }
@@ -216,7 +267,8 @@ TEST(Value, RadiiOfALargeProblemAreSmall) {
   const Values values = value_double(in, {});
   for (OutputId id : {OutputId::o, OutputId::lse, OutputId::dq, OutputId::dk, OutputId::dv}) {
     int64_t small = 0;
-    for (size_t n = 0; n < values[id].mid.size(); ++n) small += values[id].radius[n] <= 0x1p-40 * values[id].condition[n];
+    for (size_t n = 0; n < values[id].mid.size(); ++n)
+      small += values[id].radius[n] <= 0x1p-40 * values[id].condition[n];
     EXPECT_GE(double(small), 0.999 * double(values[id].mid.size())) << name_of(id);
   }
 }
@@ -249,15 +301,19 @@ RC_GTEST_PROP(CorrectRounding, AgreesWithHighPrecision, ()) {
     const uint32_t low = encode(dtype, exact.low_odd), high = encode(dtype, exact.high_odd);
     const Rounded rounded = correctly_rounded(in, OutputId(id), n, dtype);
     RC_ASSERT(!rounded.undecided || rounded.bits != rounded.other);
-    RC_ASSERT(rounded.bits == low || rounded.bits == high || (decode(dtype, low) == 0 && decode(dtype, rounded.bits) == 0));
+    RC_ASSERT(rounded.bits == low || rounded.bits == high ||
+              (decode(dtype, low) == 0 && decode(dtype, rounded.bits) == 0));
   }
 }
 
 TEST(CorrectRounding, TiesGoToEven) {
   // Two equal scores: the mean of neighbours is a midpoint that no precision tells from its surroundings.
   const auto mean = [](double a, double b) { return row_of(DType::bf16, {1, 1}, {a, b}); };
-  for (const auto& [a, b, even] : {std::tuple{1.0, 1 + 0x1p-7, 1.0}, {1 + 0x1p-7, 1 + 0x1p-6, 1 + 0x1p-6}, {-1.0, -1 - 0x1p-7, -1.0},
-                                   {0.0, 0x1p-133, 0.0}, {0x1p-133, 0x1p-132, 0x1p-132}}) {
+  for (const auto& [a, b, even] : {std::tuple{1.0, 1 + 0x1p-7, 1.0},
+                                   {1 + 0x1p-7, 1 + 0x1p-6, 1 + 0x1p-6},
+                                   {-1.0, -1 - 0x1p-7, -1.0},
+                                   {0.0, 0x1p-133, 0.0},
+                                   {0x1p-133, 0x1p-132, 0x1p-132}}) {
     const Rounded rounded = correctly_rounded(mean(a, b), OutputId::o, 0, DType::bf16);
     EXPECT_EQ(rounded.bits, encode(DType::bf16, even)) << a << " " << b;
     EXPECT_FALSE(rounded.undecided);
@@ -268,8 +324,10 @@ TEST(CorrectRounding, TiesGoToEven) {
   EXPECT_EQ(correctly_rounded(three(2), OutputId::o, 0, DType::fp32).bits, encode(DType::fp32, 1 + 0x1p-23));
   EXPECT_NE(correctly_rounded(three(2), OutputId::o, 0, DType::fp32).strength, Strength::certified_double);
   EXPECT_EQ(correctly_rounded(three(0), OutputId::o, 0, DType::fp32).bits, encode(DType::fp32, 1));
-  EXPECT_EQ(correctly_rounded(row_of(DType::fp32, {0, 0, -60}, {1, 1 + 0x1p-7, 1 + 0x1p-8}), OutputId::o, 0, DType::bf16).bits,
-            encode(DType::bf16, 1));
+  EXPECT_EQ(
+      correctly_rounded(row_of(DType::fp32, {0, 0, -60}, {1, 1 + 0x1p-7, 1 + 0x1p-8}), OutputId::o, 0, DType::bf16)
+          .bits,
+      encode(DType::bf16, 1));
 }
 
 TEST(CorrectRounding, TiesOfLAndOfOneKey) {
@@ -356,7 +414,8 @@ TEST(NonFinite, ReachesWhatReadsIt) {
 TEST(NonFinite, ValuesFollowTheJudgement) {
   const Inputs in = spoiled(Operand::v, std::numeric_limits<double>::quiet_NaN());
   const Inputs clean = spoiled(Operand::v, 0);
-  const Values bearing = value_double(in, {}, 1, true), not_bearing = value_double(in, {}, 1), expected = value_double(clean, {}, 1);
+  const Values bearing = value_double(in, {}, 1, true), not_bearing = value_double(in, {}, 1),
+               expected = value_double(clean, {}, 1);
   EXPECT_EQ(bearing[OutputId::o].mid[0], expected[OutputId::o].mid[0]);
   EXPECT_TRUE(std::isnan(bearing[OutputId::o].mid[3]) && bearing[OutputId::o].known[3]);
   EXPECT_EQ(bearing[OutputId::o].mid[2], expected[OutputId::o].mid[2]);
@@ -383,7 +442,8 @@ TEST(SampleRows, AllWhenSmallEdgesWhenLarge) {
   const Sample sample = sample_rows(p, 1.2e10, 64, 128, {77}, 1);
   EXPECT_FALSE(sample.all);
   const auto sampled = [&](int64_t token) {
-    return std::any_of(sample.query_rows.begin(), sample.query_rows.end(), [&](int64_t row) { return row / 4 == token; });
+    return std::any_of(sample.query_rows.begin(), sample.query_rows.end(),
+                       [&](int64_t row) { return row / 4 == token; });
   };
   for (int64_t token : {0, 63, 64, 65, 127, 128, 960, 999, 1000, 1999}) EXPECT_TRUE(sampled(token)) << token;
   EXPECT_TRUE(std::binary_search(sample.query_rows.begin(), sample.query_rows.end(), 77));
