@@ -57,7 +57,8 @@ struct Caller {
       result.status = status == FLASHPROOF_REJECTED ? RunStatus::rejected : RunStatus::error;
       result.message = message.data();
       if (status != FLASHPROOF_REJECTED && status != FLASHPROOF_ERROR)
-        result.message = "returned status " + std::to_string(status) + ", which the ABI does not have; " + result.message;
+        result.message =
+            "returned status " + std::to_string(status) + ", which the ABI does not have; " + result.message;
     }
     return result.status == RunStatus::ok;
   }
@@ -112,7 +113,8 @@ CallOutcome call_kernel(const LoadedKernel& kernel, const Run& run, const std::s
   MemoryPlan plan = plan_memory(in, run.placement, table, workspace);
   apply(run.mutation, plan.problem);
   if (p.direction == Direction::backward_exact) {
-    Tensor o(output_dtype(p), {in.packing.total_q(), p.heads, p.value_dim}), lse(DType::fp32, {in.packing.total_q(), p.heads});
+    Tensor o(output_dtype(p), {in.packing.total_q(), p.heads, p.value_dim}),
+        lse(DType::fp32, {in.packing.total_q(), p.heads});
     exact_forward(in, plan, o, lse);
     give_forward(plan, o, lse, run.placement);
   } else {

@@ -15,6 +15,7 @@ struct CallOutcome {
 
 /// `inside(true)` is called before the kernel's code runs, `inside(false)` after it (and its stream) is done.
 /// Throws for what is wrong with the case or the machine, never for what the kernel does short of a crash.
-CallOutcome call_kernel(const LoadedKernel&, const Run&, const std::string& config, const std::function<void(bool)>& inside);
+CallOutcome call_kernel(const LoadedKernel&, const Run&, const std::string& config,
+                        const std::function<void(bool)>& inside);
 
 }  // namespace flashproof

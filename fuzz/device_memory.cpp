@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <stdexcept>
 #include <utility>
 
@@ -120,16 +121,16 @@ std::string synchronize(flashproof_memory memory) {
 
 Allocation::Allocation(flashproof_memory memory, size_t bytes) : memory_(memory), bytes_(bytes) {
   const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  std::string reason;
   if (memory == FLASHPROOF_CUDA) {
+    constexpr Result out_of_memory = 2;  // CUDA_ERROR_OUT_OF_MEMORY
     DevicePointer pointer = 0;
     const Result result = cuda().driver->allocate(&pointer, rounded);
+    if (result != out_of_memory) require(result, "allocation on the device");
     data_ = reinterpret_cast<char*>(pointer);
-    if (result != 0) reason = text_of(*cuda().driver, result);
   } else {
     data_ = static_cast<char*>(std::aligned_alloc(alignment, rounded));
   }
-  if (data_ == nullptr) throw UnavailableError("no memory for a buffer of " + std::to_string(bytes) + " bytes " + reason);
+  if (data_ == nullptr) throw std::bad_alloc();
 }
 
 Allocation::~Allocation() {

@@ -1,7 +1,7 @@
 // Memory and the stream that a kernel's call uses: this process's, or those of the first CUDA device.
 //
-// The CUDA driver is loaded when it is first needed (libcuda.so.1), so that one program runs with and without a GPU. Its
-// device's primary context is used, which is the one that a plug-in's runtime API launches into.
+// The CUDA driver is loaded when it is first needed (libcuda.so.1), so that one program runs with and without a GPU.
+// Its device's primary context is used, which is the one that a plug-in's runtime API launches into.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -15,14 +15,15 @@ bool cuda_available(std::string& reason);
 
 /// The stream that calls enqueue on; NULL on the host. Throws UnavailableError without a device.
 void* stream_of(flashproof_memory);
-/// Waits for the stream. "", or the device's error: after one the context is lost, and this process can run nothing more.
+/// Waits for the stream. "", or the device's error: after one the context is lost, and this process can run nothing
+/// more.
 std::string synchronize(flashproof_memory);
 
 /// One allocation of its own (no pool, which would hide writes past its end), 256-byte aligned.
 class Allocation {
  public:
   Allocation() = default;
-  /// Throws UnavailableError when there is not enough memory.
+  /// Throws std::bad_alloc when there is not enough memory.
   Allocation(flashproof_memory, size_t bytes);
   ~Allocation();
   Allocation(Allocation&& other) noexcept;
@@ -30,8 +31,8 @@ class Allocation {
 
   char* data() const { return data_; }  ///< an address of the kernel's memory
   size_t bytes() const { return bytes_; }
-  void write(const void* from);     ///< bytes() bytes from host memory
-  void read(void* to) const;        ///< bytes() bytes to host memory; the stream must have been waited for
+  void write(const void* from);  ///< bytes() bytes from host memory
+  void read(void* to) const;     ///< bytes() bytes to host memory; the stream must have been waited for
 
  private:
   flashproof_memory memory_ = FLASHPROOF_HOST;

@@ -20,17 +20,23 @@
 namespace flashproof {
 namespace {
 
-constexpr const char* feature_names[] = {"backward",    "causal",  "window",  "top-left alignment", "grouped heads",
-                                         "packed",      "seqused", "paged",   "value dim",          "softcap",
-                                         "alibi",       "bias",    "sink",    "dropout",            "descale",
-                                         "row strides", "scale",   "causal or window with Sk < Sq"};
+constexpr const char* feature_names[] = {"backward",      "causal",
+                                         "window",        "top-left alignment",
+                                         "grouped heads", "packed",
+                                         "seqused",       "paged",
+                                         "value dim",     "softcap",
+                                         "alibi",         "bias",
+                                         "sink",          "dropout",
+                                         "descale",       "row strides",
+                                         "scale",         "causal or window with Sk < Sq"};
 static_assert(std::size(feature_names) == std::bit_width(unsigned(FLASHPROOF_FEATURE_NEGATIVE_OFFSET)));
 constexpr const char* dtype_names[dtype_count] = {"fp32", "bf16", "fp16", "e4m3", "e5m2"};
 
 /// The reason why the table cannot be used; "" if it can.
 std::string fault_of(const flashproof_kernel* table) {
   if (table == nullptr)
-    return "it does not know this program's ABI " + std::to_string(FLASHPROOF_ABI) + ": rebuild it with this version's header";
+    return "it does not know this program's ABI " + std::to_string(FLASHPROOF_ABI) +
+           ": rebuild it with this version's header";
   if (table->struct_size != sizeof(flashproof_kernel))
     return "its table has " + std::to_string(table->struct_size) + " bytes, not " +
            std::to_string(sizeof(flashproof_kernel)) + ": rebuild it with this version's flashproof_kernel.h";

@@ -10,16 +10,17 @@ namespace flashproof {
 
 /// A loaded kernel; lives until the process ends.
 struct LoadedKernel {
-  std::string name;        ///< "cpu:flash2", "gpu:standard", or a plug-in's path
-  std::string path;        ///< of the plug-in; "" = built in
-  std::string hash;        ///< SHA-256 of the plug-in's file, or the program's version
+  std::string name;  ///< "cpu:flash2", "gpu:standard", or a plug-in's path
+  std::string path;  ///< of the plug-in; "" = built in
+  std::string hash;  ///< SHA-256 of the plug-in's file, or the program's version
   const flashproof_kernel* table = nullptr;
 };
 
 /// Built-in kernels, "cpu:..." first; "gpu:..." only in builds with CUDA.
 std::vector<std::string> builtin_kernels();
 /// `name` is a built-in's or a path ending in .so (anything with a '/'). Throws UsageError for an unknown name with the
-/// nearest one; UnavailableError for a plug-in that is missing, lacks the symbol, or is of another ABI, with the reason.
+/// nearest one; UnavailableError for a plug-in that is missing, lacks the symbol, or is of another ABI, with the
+/// reason.
 const LoadedKernel& load_kernel(const std::string& name);
 /// Whether a device that the kernel needs is in this machine; the reason if not.
 bool device_available(const LoadedKernel&, std::string& reason);

@@ -52,7 +52,8 @@ int64_t product(std::initializer_list<int64_t> factors) {
   int64_t result = 1;
   for (int64_t factor : factors)
     if (__builtin_mul_overflow(result, factor, &result))
-      throw UsageError("the sizes in memory overflow: slots, heads and head dim with row gap multiply to more than 2^63");
+      throw UsageError(
+          "the sizes in memory overflow: slots, heads and head dim with row gap multiply to more than 2^63");
   return result;
 }
 
@@ -132,11 +133,12 @@ Buffer buffer_of(const char* name, int32_t dtype, int64_t element_bytes, int64_t
 int64_t bytes_of(DType dtype) { return format_of(dtype).bits / 8; }
 
 /// [batch, slot, heads, width], in memory as is or as [batch, heads, slot, width], rows `gap` elements apart.
-Buffer rows(const char* name, DType dtype, const Side& side, int64_t heads, int64_t width, bool heads_first, int64_t gap) {
+Buffer rows(const char* name, DType dtype, const Side& side, int64_t heads, int64_t width, bool heads_first,
+            int64_t gap) {
   int64_t row;
   if (__builtin_add_overflow(width, gap, &row)) product({INT64_MAX, 2});
-  Buffer buffer = buffer_of(name, int(dtype), bytes_of(dtype), product({side.batch, side.slot, heads, row}),
-                            product({heads, row}));
+  Buffer buffer =
+      buffer_of(name, int(dtype), bytes_of(dtype), product({side.batch, side.slot, heads, row}), product({heads, row}));
   buffer.heads = heads, buffer.width = width;
   buffer.head_stride = heads_first ? side.slot * row : row;
   const int64_t token_stride = heads_first ? row : heads * row;
@@ -206,7 +208,8 @@ void lay_out(MemoryPlan& plan, const Inputs& in, size_t workspace_bytes) {
   std::vector<int32_t> table;
   const Side q = slotted_side(p.q, p.batch);
   const Side k = p.paging ? paged_side(p, table) : slotted_side(p.k, p.batch);
-  if (std::max({q.slot, k.slot}) > INT32_MAX) throw UsageError("a sequence longer than 2^31 - 1: lengths are 32-bit integers");
+  if (std::max({q.slot, k.slot}) > INT32_MAX)
+    throw UsageError("a sequence longer than 2^31 - 1: lengths are 32-bit integers");
 
   at[buffer_q] = rows("q", p.dtype, q, p.heads, p.head_dim, first, gap);
   at[buffer_k] = rows("k", p.dtype, k, p.kv_heads, p.head_dim, first, gap);
@@ -265,7 +268,8 @@ template <class Visit>
 void each_row(const Buffer& buffer, Visit visit) {
   for (size_t t = 0; t < buffer.token.size(); ++t)
     for (int64_t h = 0; h < buffer.heads; ++h)
-      visit(int64_t(t) * buffer.heads + h, (buffer.zone + buffer.token[t] + h * buffer.head_stride) * buffer.element_bytes);
+      visit(int64_t(t) * buffer.heads + h,
+            (buffer.zone + buffer.token[t] + h * buffer.head_stride) * buffer.element_bytes);
 }
 
 void scatter(Buffer& buffer, const void* logical) {
@@ -308,9 +312,9 @@ std::vector<uint8_t> rows_without_keys(const Inputs& in) {
   return without;
 }
 
-/// What a hidden key holds. Backward multiplies p = 0 by <dO, v_j> and by softcap's derivative, which must stay finite for
-/// the product to be 0: there 2^63 stands for the largest number, as 2^63 times dO up to 2^48 summed over 2^16 channels is
-/// below the largest fp32 number.
+/// What a hidden key holds. Backward multiplies p = 0 by <dO, v_j> and by softcap's derivative, which must stay finite
+/// for the product to be 0: there 2^63 stands for the largest number, as 2^63 times dO up to 2^48 summed over 2^16
+/// channels is below the largest fp32 number.
 uint32_t hidden_bits(const Problem& p, bool bears_nan, uint32_t random) {
   if (bears_nan) return any_nan(p.dtype, random);
   const bool too_large = has_backward(p) && format_of(p.dtype).largest > 0x1p63;

@@ -1,5 +1,5 @@
-// What a call did to its buffers (memory_plan.h): writes outside the tensors, to inputs and past the used lengths, elements
-// left unwritten; and the logical outputs.
+// What a call did to its buffers (memory_plan.h): writes outside the tensors, to inputs and past the used lengths,
+// elements left unwritten; and the logical outputs.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -15,8 +15,8 @@ constexpr struct {
   OutputId output;
   bool backward;
 } outputs_of_calls[output_count] = {
-    {buffer_o, OutputId::o, false}, {buffer_lse, OutputId::lse, false}, {buffer_dq, OutputId::dq, true},
-    {buffer_dk, OutputId::dk, true}, {buffer_dv, OutputId::dv, true},   {buffer_dsink, OutputId::dsink, true},
+    {buffer_o, OutputId::o, false},        {buffer_lse, OutputId::lse, false}, {buffer_dq, OutputId::dq, true},
+    {buffer_dk, OutputId::dk, true},       {buffer_dv, OutputId::dv, true},    {buffer_dsink, OutputId::dsink, true},
     {buffer_dbias, OutputId::dbias, true},
 };
 
@@ -41,9 +41,11 @@ std::optional<int64_t> first_change(const Buffer& buffer, int64_t begin, int64_t
 void inspect_zones(const Buffer& buffer, MemoryReport& report) {
   const int64_t begin = buffer.zone, end = buffer.zone + buffer.elements;
   if (const auto e = first_change(buffer, 0, begin))
-    note(report.red_zone, std::string(buffer.name) + ": written " + std::to_string(begin - *e) + " elements before its start");
+    note(report.red_zone,
+         std::string(buffer.name) + ": written " + std::to_string(begin - *e) + " elements before its start");
   if (const auto e = first_change(buffer, end, end + buffer.zone))
-    note(report.red_zone, std::string(buffer.name) + ": written " + std::to_string(*e - end) + " elements past its end");
+    note(report.red_zone,
+         std::string(buffer.name) + ": written " + std::to_string(*e - end) + " elements past its end");
 }
 
 void inspect_unchanged(const Buffer& buffer, std::string& finding) {
@@ -65,7 +67,8 @@ std::vector<Region> regions_of(const Buffer& buffer) {
   for (int64_t a = 0; a < shape[0]; ++a)
     for (int64_t b = 0; b < shape[1]; ++b)
       for (int64_t c = 0; c < shape[2]; ++c)
-        for (int64_t d = 0; d < shape[3]; ++d) region[a * stride[0] + b * stride[1] + c * stride[2] + d * stride[3]] = tail;
+        for (int64_t d = 0; d < shape[3]; ++d)
+          region[a * stride[0] + b * stride[1] + c * stride[2] + d * stride[3]] = tail;
   for (int64_t token : buffer.token)
     for (int64_t h = 0; h < buffer.heads; ++h)
       std::fill_n(region.begin() + token + h * buffer.head_stride, buffer.width, data);
@@ -78,14 +81,17 @@ void inspect_outside(const Buffer& buffer, int32_t convention, MemoryReport& rep
   for (int64_t e = 0; e < buffer.elements; ++e) {
     const int64_t at = buffer.zone + e;
     if (region[e] == gap && changed(buffer, at))
-      note(report.red_zone, std::string(buffer.name) + ": element " + std::to_string(e) + " in the gap between rows was written");
+      note(report.red_zone,
+           std::string(buffer.name) + ": element " + std::to_string(e) + " in the gap between rows was written");
     if (region[e] != tail || convention == FLASHPROOF_TAIL_UNDEFINED) continue;
     uint32_t bits = 0;
     std::memcpy(&bits, buffer.after.data() + at * buffer.element_bytes, buffer.element_bytes);
     if (convention == FLASHPROOF_TAIL_UNTOUCHED && changed(buffer, at))
-      note(report.tail_touched, std::string(buffer.name) + ": element " + std::to_string(e) + " past the used length was written");
+      note(report.tail_touched,
+           std::string(buffer.name) + ": element " + std::to_string(e) + " past the used length was written");
     if (convention == FLASHPROOF_TAIL_ZERO && decode(DType(buffer.view.dtype), bits) != 0)
-      note(report.tail_touched, std::string(buffer.name) + ": element " + std::to_string(e) + " past the used length is not zero");
+      note(report.tail_touched,
+           std::string(buffer.name) + ": element " + std::to_string(e) + " past the used length is not zero");
   }
 }
 
@@ -97,13 +103,15 @@ bool may_stay(const MemoryPlan& plan, OutputId id, int64_t row) {
          (plan.conventions.empty_lse == FLASHPROOF_EMPTY_LSE_UNDEFINED && plan.row_without_keys[row]);
 }
 
-void inspect_written(const MemoryPlan& plan, const Problem& p, const Buffer& buffer, OutputId id, std::string& finding) {
+void inspect_written(const MemoryPlan& plan, const Problem& p, const Buffer& buffer, OutputId id,
+                     std::string& finding) {
   for (size_t t = 0; finding.empty() && t < buffer.token.size(); ++t)
     for (int64_t h = 0; finding.empty() && h < buffer.heads; ++h) {
       const int64_t row = int64_t(t) * buffer.heads + h, first = buffer.zone + buffer.token[t] + h * buffer.head_stride;
       if (may_stay(plan, id, row)) continue;
       for (int64_t c = 0; c < buffer.width; ++c)
-        if (!changed(buffer, first + c)) return note(finding, print(locate(p, id, row * buffer.width + c)) + " was not written");
+        if (!changed(buffer, first + c))
+          return note(finding, print(locate(p, id, row * buffer.width + c)) + " was not written");
     }
 }
 
@@ -124,7 +132,8 @@ void inspect(const MemoryPlan& plan, const Problem& p, bool backward, MemoryRepo
     inspect_zones(buffer, report);
     // The gradients' buffers are no part of a forward call: a write there went astray.
     const bool astray = !backward && id >= buffer_dq && id <= buffer_dbias;
-    if (!is_output[id] && id != buffer_workspace) inspect_unchanged(buffer, astray ? report.red_zone : report.input_changed);
+    if (!is_output[id] && id != buffer_workspace)
+      inspect_unchanged(buffer, astray ? report.red_zone : report.input_changed);
   }
 }
 
@@ -136,8 +145,10 @@ void gather(const MemoryPlan& plan, bool backward, Outputs& outputs) {
     const int64_t bytes = buffer.width * buffer.element_bytes;
     for (size_t t = 0; t < buffer.token.size(); ++t)
       for (int64_t h = 0; h < buffer.heads; ++h)
-        std::memcpy(tensor.bytes.data() + (int64_t(t) * buffer.heads + h) * bytes,
-                    buffer.after.data() + (buffer.zone + buffer.token[t] + h * buffer.head_stride) * buffer.element_bytes, bytes);
+        std::memcpy(
+            tensor.bytes.data() + (int64_t(t) * buffer.heads + h) * bytes,
+            buffer.after.data() + (buffer.zone + buffer.token[t] + h * buffer.head_stride) * buffer.element_bytes,
+            bytes);
   }
 }
 

@@ -1,4 +1,5 @@
-// The engine's side: starts workers, sends runs, waits with a deadline, and tells a kernel's crash from a fault of ours.
+// The engine's side: starts workers, sends runs, waits with a deadline, and tells a kernel's crash from a fault of
+// ours.
 #include "fuzz/runner.h"
 
 #include <fcntl.h>
@@ -30,7 +31,9 @@ constexpr size_t kept_output = 4096;         // bytes of what a worker printed l
 constexpr double preparation_seconds = 600;  // data and exact O, L are our work: a limit against our own hangs only
 constexpr int worker_input = 3, worker_output = 4;
 
-std::runtime_error system_error(const char* what) { return std::runtime_error(std::string(what) + ": " + std::strerror(errno)); }
+std::runtime_error system_error(const char* what) {
+  return std::runtime_error(std::string(what) + ": " + std::strerror(errno));
+}
 
 /// A copy of the descriptor that dup2 to the worker's numbers cannot hit.
 int moved_up(int descriptor) {
@@ -40,8 +43,8 @@ int moved_up(int descriptor) {
   return copy;
 }
 
-/// The worker program with the socket as input and output and the pipe as stdout and stderr; in its own process group, so
-/// that an interrupt on the terminal reaches the engine alone.
+/// The worker program with the socket as input and output and the pipe as stdout and stderr; in its own process group,
+/// so that an interrupt on the terminal reaches the engine alone.
 int spawn(const std::string& kernel, int socket, int log) {
   const char* program = std::getenv("FLASHPROOF_PROGRAM");
   if (program == nullptr) program = "/proc/self/exe";
@@ -69,7 +72,8 @@ int spawn(const std::string& kernel, int socket, int log) {
   const int error = posix_spawn(&process, program, &files, &attributes, arguments, environ);
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
-  if (error != 0) throw std::runtime_error(std::string("cannot start the worker ") + program + ": " + std::strerror(error));
+  if (error != 0)
+    throw std::runtime_error(std::string("cannot start the worker ") + program + ": " + std::strerror(error));
   return process;
 }
 
@@ -93,9 +97,9 @@ struct Worker::State {
   pid_t process = -1;
   int socket = -1, log = -1;
   std::string received, printed;
-  bool ready = false;         ///< the process is a worker
-  bool kernel_ran = false;    ///< in the current run the kernel's code was entered
-  std::string end;            ///< how the last process ended
+  bool ready = false;       ///< the process is a worker
+  bool kernel_ran = false;  ///< in the current run the kernel's code was entered
+  std::string end;          ///< how the last process ended
 
   enum class Received { frame, closed, late };
 
@@ -248,7 +252,8 @@ RunResult Worker::run(const Run& run, const std::string& config) {
     if (state.process < 0) state.start();
     if (std::optional<RunResult> result = state.exchange(request)) return *result;
   }
-  const char* what = state.ready ? "a worker ended before it called the kernel: " : "the worker program did not start: ";
+  const char* what =
+      state.ready ? "a worker ended before it called the kernel: " : "the worker program did not start: ";
   throw std::runtime_error(what + state.with_output(state.end));
 }
 

@@ -1,8 +1,8 @@
 // Runs a kernel on a case in a worker process, with every buffer laid out as the problem says, poisoned and watched.
 //
-// A worker loads one kernel and serves runs over a pair of pipes; a crash, a hang or a sticky device error costs one run and
-// the worker, never the campaign. Around every buffer lie red zones; outputs and workspace hold poison; inputs are compared
-// after the call.
+// A worker loads one kernel and serves runs over a socket; a crash, a hang or a sticky device error costs one
+// run and the worker, never the campaign. Around every buffer lie red zones; outputs and workspace hold poison; inputs
+// are compared after the call.
 #pragma once
 #include <memory>
 #include <string>
@@ -14,7 +14,7 @@
 namespace flashproof {
 
 struct Limits {
-  double seconds = 20;         ///< wall time of one run, then the worker is killed: a finding of kind "timeout"
+  double seconds = 20;              ///< wall time of one run, then the worker is killed: a finding of kind "timeout"
   int64_t memory_bytes = 8l << 30;  ///< address space of a CPU worker (RLIMIT_AS); 0 = none
 };
 
@@ -38,7 +38,8 @@ class Worker {
 /// The same in this process (worker side, and `--in-process` for debuggers).
 RunResult run_in_process(const LoadedKernel&, const Run&, const std::string& config);
 
-/// Serves runs on the file descriptors until the other side closes: what `flashproof worker` does. Returns an exit code.
+/// Serves runs on the file descriptors until the other side closes: what `flashproof worker` does. Returns an exit
+/// code.
 int serve_runs(const std::string& kernel, int input, int output);
 
 }  // namespace flashproof

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <new>
 #include <thread>
 
 #include "fuzz/call_kernel.h"
@@ -84,6 +85,10 @@ int serve_runs(const std::string& kernel, int input, int output) {
       send(output, Tag::usage_error, error.what());
     } catch (const UnavailableError& error) {
       send(output, Tag::unavailable, error.what());
+    } catch (const std::bad_alloc&) {
+      // Whether this case or what earlier ones leaked took the memory, a fresh process tells.
+      std::fputs("out of memory\n", stderr);
+      _exit(1);
     } catch (const std::exception& error) {
       send(output, Tag::internal_error, error.what());
     }

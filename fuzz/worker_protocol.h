@@ -18,7 +18,15 @@
 namespace flashproof {
 
 enum class Tag : uint8_t {
-  request, ready, kernel_begins, kernel_ends, result, last_result, usage_error, unavailable, internal_error
+  request,
+  ready,
+  kernel_begins,
+  kernel_ends,
+  result,
+  last_result,
+  usage_error,
+  unavailable,
+  internal_error
 };
 
 struct Frame {
@@ -44,8 +52,8 @@ Request decode_request(std::string_view);
 RunResult decode_result(std::string_view);
 
 std::string framed(Tag, std::string_view payload);
-/// Takes the first whole frame out of `bytes`; false while there is none. Throws TornMessage for an unknown tag or a length
-/// that no answer has.
+/// Takes the first whole frame out of `bytes`; false while there is none. Throws TornMessage for an unknown tag or a
+/// length that no answer has.
 bool take_frame(std::string& bytes, Frame&);
 
 }  // namespace flashproof
