@@ -1,0 +1,31 @@
+/* Plug-ins that cannot be loaded; FAULT says why. */
+#include "kernels/flashproof_kernel.h"
+
+static flashproof_status supports(const flashproof_problem* p, const char* config, char* message, size_t size) {
+  (void)p, (void)config, (void)message, (void)size;
+  return FLASHPROOF_OK;
+}
+
+static flashproof_status forward(const flashproof_call* c, const char* config, void* stream, char* message,
+                                 size_t size) {
+  (void)c, (void)config, (void)stream, (void)message, (void)size;
+  return FLASHPROOF_OK;
+}
+
+enum { no_symbol, unknown_abi, other_abi, other_size, no_forward, no_supports };
+
+static const flashproof_kernel kernel = {
+    .struct_size = sizeof(flashproof_kernel) - (FAULT == other_size ? 8 : 0),
+    .abi = FLASHPROOF_ABI + (FAULT == other_abi ? 1 : 0),
+    .name = "unusable",
+    .version = "1",
+    .supports = FAULT == no_supports ? NULL : supports,
+    .forward = FAULT == no_forward ? NULL : forward,
+};
+
+#if FAULT == 0
+#define flashproof_kernel_entry another_name
+#endif
+const flashproof_kernel* flashproof_kernel_entry(uint32_t abi) {
+  return FAULT == unknown_abi || abi != FLASHPROOF_ABI ? NULL : &kernel;
+}
