@@ -145,6 +145,7 @@ void correctly_rounded_forward(const Inputs& in, Tensor& o, Tensor& lse) {
     };
     round(OutputId::lse, outputs.lse, row);
     for (int64_t c = 0; c < value_dim; ++c) round(OutputId::o, outputs.o, row * value_dim + c);
+    mpfr_free_cache2(MPFR_FREE_LOCAL_CACHE);  // what MPFR keeps for a thread would be lost with it
   });
   o = std::move(outputs.o);
   lse = std::move(outputs.lse);
