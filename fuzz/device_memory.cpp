@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -126,7 +127,7 @@ Allocation::Allocation(flashproof_memory memory, size_t bytes) : memory_(memory)
     DevicePointer pointer = 0;
     const Result result = cuda().driver->allocate(&pointer, rounded);
     if (result != out_of_memory) require(result, "allocation on the device");
-    data_ = reinterpret_cast<char*>(pointer);
+    data_ = std::bit_cast<char*>(pointer);
   } else {
     data_ = static_cast<char*>(std::aligned_alloc(alignment, rounded));
   }
