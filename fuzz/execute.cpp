@@ -26,6 +26,11 @@ std::string file_name_of(const std::string& kernel) {
   return name;
 }
 
+/// No kernel sends itself SIGKILL: a person or the kernel's out-of-memory killer did. Such a run gets a second chance.
+bool killed_from_outside(const RunResult& result) {
+  return result.status == RunStatus::crash && result.message.starts_with("crashed: SIGKILL");
+}
+
 std::string quoted(const std::string& text) { return "'" + text + "'"; }
 
 }  // namespace
@@ -46,7 +51,11 @@ const Verdict* Judgement::failure() const {
 }
 
 Judgement execute(Worker& worker, const LoadedKernel& kernel, const Job& job) {
-  return execute([&worker](const Run& run, const std::string& config) { return worker.run(run, config); }, kernel, job);
+  const RunOnce run_once = [&worker](const Run& run, const std::string& config) {
+    const RunResult result = worker.run(run, config);
+    return killed_from_outside(result) ? worker.run(run, config) : result;
+  };
+  return execute(run_once, kernel, job);
 }
 
 Judgement execute(const RunOnce& run_once, const LoadedKernel& kernel, const Job& job) {
