@@ -120,6 +120,7 @@ RowState row_state(const Inputs& in, const ErrorModel& model, const KeyPanel& pa
     state.d += d_o[c] * output.o[c];
     state.d_error += std::abs(d_o[c]) * o_error;
     size += std::abs(d_o[c]) * (o + o_error);
+    state.overflow |= !(o + o_error <= model.output.largest);
   }
   state.d_error += compounded(u, double(d_o.size()) + 1) * size + double(d_o.size()) * flush;
   if (model.sums_p_dp) {

@@ -322,7 +322,6 @@ OutputRow output_row(const Inputs& in, const ErrorModel& model, const KeyPanel& 
   if (model.split)
     last = (1 + last) * (1 + model.division + u * (std::abs(row.l) + scores.magnitude) + log_error(row.l - scores.largest)) - 1;
   const double final_rounding = (1 + model.output.relative) * (1 + last) - 1;
-  const double accumulators = row.largest_sum * model.p_unit;
   for (int64_t c = 0; c < dv; ++c) {
     const double o = std::abs(result.o[c]), scale = t_v / row.least_sum;
     OutputBound& bound = result.bound[c];
@@ -334,10 +333,11 @@ OutputRow output_row(const Inputs& in, const ErrorModel& model, const KeyPanel& 
     const double before = bound.before_output(), exact = t_v * o;
     bound.output = final_rounding * (exact + before) + model.output.absolute + flush;
     result.o[c] *= t_v;
-    const bool overflow = row.overflow || magnitude[c] * std::max(accumulators, 1.0) > fp32_range ||
-                          plain[c] > 0x1p1000 || exact + bound.total() > model.output.largest ||
-                          !std::isfinite(bound.total());
-    if (overflow) bound.output = infinity;
+    // The accumulator holds weights against the maximum so far: at most 1 each, or Z in all where there is one tile.
+    const double unnormalised = (row.rescales == 0 ? row.largest_sum * magnitude[c] : plain[c]) * model.p_unit;
+    const double accumulator = std::max(magnitude[c], model.divided_last ? unnormalised : 0);
+    if (row.overflow || !(accumulator * std::max(1.0, t_v) < fp32_range) || !(exact + bound.total() <= model.output.largest))
+      bound.output = infinity;
   }
   return result;
 }

@@ -1,11 +1,12 @@
 // exp, log and tanh in double with proved error bounds: the functions of the oracle's first strength.
 //
-// Only +, -, *, / and bit operations are used, without fma, so the results are the same bits on every machine and the loops
-// that call these functions vectorise. u = 2^-53 throughout; |fl(a op b) - a op b| <= u |a op b|, and half an ulp of a result
-// in [2^e, 2^(e+1)) is 2^(e-53). Each bound is derived beside its function; tests compare densely against MPFR.
+// Only +, -, *, / and bit operations are used, without fma, so the results are the same bits on every machine and the
+// loops that call these functions vectorise. u = 2^-53 throughout; |fl(a op b) - a op b| <= u |a op b|, and half an ulp
+// of a result in [2^e, 2^(e+1)) is 2^(e-53). Each bound is derived beside its function; tests compare densely against
+// MPFR.
 //
-// Sources: Cody and Waite, Software Manual for the Elementary Functions, 1980 (the two-part ln 2); Tang, ACM TOMS 15 (1989)
-// 144-157 (the order of the errors' analysis).
+// Sources: Cody and Waite, Software Manual for the Elementary Functions, 1980 (the two-part ln 2); Tang, ACM TOMS 15
+// (1989) 144-157 (the order of the errors' analysis).
 #pragma once
 #include <cstdint>
 
@@ -28,10 +29,11 @@ struct Reduced {
   double expm1_r, two_k;
 };
 
-// Reduction. k = x / ln 2 rounded to an integer by adding 1.5 * 2^52; where that rounding and the product's error move k, r passes
-// ln2 / 2 by less than 2^-40. a = x - k high is exact: for k = 0 trivially; else |x| > 1/4, so x and k high are multiples
-// of 2^-54 and |a| < 1/2 has at most 53 bits. r^ = fl(a - fl(k low)): |k low| < 2^-34, its rounding and e give 2^-85, the
-// subtraction 2^-55 = u / 4 (|r| < 1/2). So r is off by at most 0.2501 u, which changes e^r by 0.2501 u e^r.
+// Reduction. k = x / ln 2 rounded to an integer by adding 1.5 * 2^52; where that rounding and the product's error move
+// k, r passes ln2 / 2 by less than 2^-40. a = x - k high is exact: for k = 0 trivially; else |x| > 1/4, so x and k high
+// are multiples of 2^-54 and |a| < 1/2 has at most 53 bits. r^ = fl(a - fl(k low)): |k low| < 2^-34, its rounding and e
+// give 2^-85, the subtraction 2^-55 = u / 4 (|r| < 1/2). So r is off by at most 0.2501 u, which changes e^r by 0.2501 u
+// e^r.
 //
 // Polynomial. e^r - 1 = r + r^2 q(r), q = 1/2 + r (1/6 + r (1/24 + ...)) cut after r^13 / 13!: the rest is at most
 // 0.3467^14 / 14! * 1.03 < 2^-57.6 < 0.05 u. Horner: |q1| <= 0.19 (everything right of 1/2) is off by at most
@@ -71,12 +73,12 @@ inline double certified_exp(double x) {
 }
 
 /// ln x, 2^-1000 <= x <= 2^1000; relative error at most log_error = 8u.
-// x = 2^e f, f in [0.7071, 1.4143); s = (f - 1) / (f + 1), |s| < 0.17158; ln f = 2 s (1 + s^2/3 + s^4/5 + ...) cut after
-// s^24 / 25: the rest is below 2^-70 of it. f - 1 is exact (Sterbenz), f + 1 and the quotient round: s is off by 2.01 u
-// relative. The series' tail t <= 0.0100 is off by less than (4.02 + 4) u relative, 0.09 u of 1 + t; 1 + t rounds by u, the
-// product by u: ln f is within 4.2 u relative. For e = 0 that is all. Otherwise |ln x| >= 0.3465 and |ln f| <= 0.3467:
-// ln f's 4.2 u |ln f| <= 4.21 u |ln x|; e high is exact, e low rounds by 2^-87, and the two sums round by
-// u |ln f + e low| + u |ln x| <= 2.01 u |ln x|: 6.3 u < 8 u.
+// x = 2^e f, f in [0.7071, 1.4143); s = (f - 1) / (f + 1), |s| < 0.17158; ln f = 2 s (1 + s^2/3 + s^4/5 + ...) cut
+// after s^24 / 25: the rest is below 2^-70 of it. f - 1 is exact (Sterbenz), f + 1 and the quotient round: s is off by
+// 2.01 u relative. The series' tail t <= 0.0100 is off by less than (4.02 + 4) u relative, 0.09 u of 1 + t; 1 + t
+// rounds by u, the product by u: ln f is within 4.2 u relative. For e = 0 that is all. Otherwise |ln x| >= 0.3465 and
+// |ln f| <= 0.3467: ln f's 4.2 u |ln f| <= 4.21 u |ln x|; e high is exact, e low rounds by 2^-87, and the two sums
+// round by u |ln f + e low| + u |ln x| <= 2.01 u |ln x|: 6.3 u < 8 u.
 inline double certified_log(double x) {
   const uint64_t bits = __builtin_bit_cast(uint64_t, x);
   const uint64_t from_root_half = bits - 0x3fe6a09e667f3bcdu;  // 0x1.6a09e667f3bcdp-1: sqrt(1/2)
@@ -90,8 +92,8 @@ inline double certified_log(double x) {
   return e * certified::ln2_high + (ln_f + e * certified::ln2_low);
 }
 
-/// tanh y and 1 - tanh^2 y; relative errors at most tanh_error = 8u and, for |y| <= 300, sech2_error = 32u. Past 300 the second
-/// number is that of 300, below 2^-860, and the true one lies between it and 0.
+/// tanh y and 1 - tanh^2 y; relative errors at most tanh_error = 8u and, for |y| <= 300, sech2_error = 32u. Past 300
+/// the second number is that of 300, below 2^-860, and the true one lies between it and 0.
 struct Tanh {
   double value, sech2;
 };

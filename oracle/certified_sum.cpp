@@ -7,7 +7,8 @@ constexpr int chunk = 8;
 constexpr int64_t block = 256;
 constexpr int64_t strip = 256;  // columns at a time: the block's sums stay in the first-level cache
 
-/// Adds the sum over `rows` rows of `width` columns to block_sum. Restricted pointers: without them it is not vectorised.
+/// Adds the sum over `rows` rows of `width` columns to block_sum. Restricted pointers: without them it is not
+/// vectorised.
 template <int rows>
 void add_chunk(int64_t columns, int64_t width, const double* __restrict x, const float* __restrict m,
                double* __restrict block_sum) {

@@ -2,10 +2,10 @@
 //
 //   out_c += sum_r x_r m_rc,   r = 0 .. n-1
 //
-// is summed in chunks of 8 rows (what is left over, in chunks of 1), chunks into blocks of 256 rows, blocks into the result. So
-// an addend passes through sum_roundings(n), about n/256 + 50, roundings instead of n, and the sum is off by at most
-// sum_error(n) sum_r |x_r m_rc| plus underflow (Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition,
-// sections 3.1 and 4.2). The order is fixed: no result depends on the machine's vector width or on threads.
+// is summed in chunks of 8 rows (what is left over, in chunks of 1), chunks into blocks of 256 rows, blocks into the
+// result. So an addend passes through sum_roundings(n), about n/256 + 50, roundings instead of n, and the sum is off by
+// at most sum_error(n) sum_r |x_r m_rc| plus underflow (Higham, Accuracy and Stability of Numerical Algorithms, 2nd
+// edition, sections 3.1 and 4.2). The order is fixed: no result depends on the machine's vector width or on threads.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -15,14 +15,15 @@
 
 namespace flashproof {
 
-/// Slack for what a first-order bound evaluated in double leaves out: its own roundings (fewer than 2^30, each u relative,
-/// all its terms being positive) and products of two relative errors of which one is below 2^-22.
+/// Slack for what a first-order bound evaluated in double leaves out: its own roundings (fewer than 2^30, each u
+/// relative, all its terms being positive) and products of two relative errors of which one is below 2^-22.
 constexpr double inflation = 1.0 + 0x1p-18;
-/// Added to the radius of each stage of a computation: more than 2^70 underflows of the stage and of its radius, each 2^-1074.
+/// Added to the radius of each stage of a computation: more than 2^70 underflows of the stage and of its radius, each
+/// 2^-1074.
 constexpr double underflow_slack = 0x1p-1000;
 
-/// Roundings that an addend of a sum over n rows passes through: 1 of the product, 8 in its chunk, at most min(n / 8, 32) + 7
-/// in its block, n / 256 + 1 in the result.
+/// Roundings that an addend of a sum over n rows passes through: 1 of the product, 8 in its chunk, at most min(n / 8,
+/// 32) + 7 in its block, n / 256 + 1 in the result.
 constexpr double sum_roundings(int64_t n) { return double(17 + std::min<int64_t>(n / 8, 32) + n / 256); }
 /// Relative to the sum of magnitudes: k u / (1 - k u), k = sum_roundings(n) < 2^30.
 constexpr double sum_error(int64_t n) { return sum_roundings(n) * unit_roundoff * inflation; }
@@ -35,12 +36,13 @@ void add_weighted_rows(int64_t n, int64_t columns, int64_t begin, int64_t end, c
 struct BoundedSum {
   double *value, *radius, *size;
 };
-/// Weights x with |error| <= x.radius and |x| <= x.size: value += sum x m, radius += sum x.radius |m|, size += sum x.size |m|.
+/// Weights x with |error| <= x.radius and |x| <= x.size: value += sum x m, radius += sum x.radius |m|, size += sum
+/// x.size |m|.
 void add_weighted_rows(int64_t n, int64_t columns, const BoundedSum& x, const float* rows, const BoundedSum& out);
 
-/// Many terms of known radius and size added one by one, at `count` places. TwoSum keeps the rounding error of each addition, so
-/// that n terms are off by at most 2 u |sum| + 2 (n u)^2 sum |terms| (Ogita, Rump, Oishi, Accurate sum and dot product, SIAM J.
-/// Sci. Comput. 26 (2005) 1955-1988, proposition 4.5).
+/// Many terms of known radius and size added one by one, at `count` places. TwoSum keeps the rounding error of each
+/// addition, so that n terms are off by at most 2 u |sum| + 2 (n u)^2 sum |terms| (Ogita, Rump, Oishi, Accurate sum and
+/// dot product, SIAM J. Sci. Comput. 26 (2005) 1955-1988, proposition 4.5).
 struct LongSums {
   explicit LongSums(int64_t count) : sum(count), rest(count), radius(count), size(count), terms(count) {}
   std::vector<double> sum, rest, radius, size, terms;

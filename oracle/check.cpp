@@ -1,7 +1,7 @@
 // The table of checks, and the steps of judging that they share.
 #include "oracle/check.h"
 
-#include <cmath>
+#include <cstdio>
 #include <limits>
 
 #include "oracle/checks/checks.h"
@@ -28,6 +28,12 @@ Verdict judge_status(const char* check, std::span<const RunResult> results) {
     }
   }
   return verdict;
+}
+
+std::string number_text(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", x);
+  return text;
 }
 
 void fail(Verdict& verdict, const char* kind, const std::string& why) {
@@ -101,7 +107,7 @@ std::string undefined_conventions(const Subject& subject) {
   return text;
 }
 
-Case neutral_case(const Case& c, Family family, double a, bool keep_dropout) {
+Case neutral_case(const Case& c, Family family, bool keep_dropout) {
   Case neutral;
   neutral.problem = c.problem;
   Problem& p = neutral.problem;
@@ -113,7 +119,6 @@ Case neutral_case(const Case& c, Family family, double a, bool keep_dropout) {
   p.direction = Direction::forward;
   if (!keep_dropout || !p.dropout || p.dropout->rate != 0.5f) p.dropout.reset();
   neutral.recipe.family = family;
-  neutral.recipe.a = a;
   neutral.recipe.seed = c.recipe.seed;
   return neutral;
 }

@@ -11,8 +11,8 @@ namespace {
 
 static_assert(sizeof(mp_limb_t) == 8, "Ball keeps its midpoint in limbs of 64 bits");
 
-/// At least x, which was computed by fewer than 8 operations on numbers that are not negative (relative error below 2^-49,
-/// underflow below 2^-1070); infinity where it is not a number.
+/// At least x, which was computed by fewer than 8 operations on numbers that are not negative (relative error below
+/// 2^-49, underflow below 2^-1070); infinity where it is not a number.
 double rounded_up(double x) {
   x = x * (1 + 0x1p-49) + 0x1p-1070;
   return std::isnan(x) ? std::numeric_limits<double>::infinity() : x;
@@ -64,8 +64,8 @@ Ball operator*(const Ball& a, const Ball& b) {
   return product;
 }
 
-// |A/B - a/b| = |A - a - (a/b)(B - b)| / |B| <= (r_a + |a/b| r_b) / (|b| - r_b); the computed a/b is within 2^-128 of it, which
-// rounded_up's slack holds.
+// |A/B - a/b| = |A - a - (a/b)(B - b)| / |B| <= (r_a + |a/b| r_b) / (|b| - r_b); the computed a/b is within 2^-128 of
+// it, which rounded_up's slack holds.
 Ball operator/(const Ball& a, const Ball& b) {
   Ball quotient;
   mpfr_div(quotient.mid_, a.mid_, b.mid_, MPFR_RNDN);

@@ -1,9 +1,10 @@
-// Real numbers as a 128-bit midpoint and a radius that bounds every error made on the way: the oracle's second strength.
+// Real numbers as a 128-bit midpoint and a radius that bounds every error made on the way: the oracle's second
+// strength.
 //
-// A Ball (m, r) stands for some number x with |x - m| <= r. Each operation rounds the midpoint to nearest with MPFR, which is off by
-// at most 2^-128 of it, and adds to the radius what the operands' radii do, rounded up. A radius of infinity says that
-// nothing is known: it stays infinity. Source: van der Hoeven, Ball arithmetic, 2009; Johansson, Arb (IEEE Trans. Comput. 66,
-// 2017) for the form of the bounds.
+// A Ball (m, r) stands for some number x with |x - m| <= r. Each operation rounds the midpoint to nearest with MPFR,
+// which is off by at most 2^-128 of it, and adds to the radius what the operands' radii do, rounded up. A radius of
+// infinity says that nothing is known: it stays infinity. Source: van der Hoeven, Ball arithmetic, 2009; Johansson, Arb
+// (IEEE Trans. Comput. 66, 2017) for the form of the bounds.
 #pragma once
 #include <mpfr.h>
 

@@ -1,14 +1,16 @@
-// What NaN and infinity in the inputs do to each output element: which are judged, which must be NaN, which say nothing.
+// What NaN and infinity in the inputs do to each output element: which are judged, which must be NaN, which are not
+// judged.
 //
-// DESIGN section 3. For a row i that sees a key:
+// For a row i that sees a key, what stands further down going before what stands above it:
+//   NaN in a visible v_jc              O_ic must be NaN, even where its weight is 0 by dropout or underflow; L_i is judged
 //   NaN in q_i or a visible k_j        O_i and L_i must be NaN
-//   NaN in a visible v_jc              O_ic must be NaN, even where dropout or underflow makes its weight 0; L_i is untouched
-//   infinity in q_i or a visible k_j   O_i and L_i are not judged; in a visible v_jc, O_ic is not judged. This goes before NaN
-//   either, at a key j < Sk of the row's kv head that the mask or the bias hides: O_i and L_i are not judged, before the
-//                                      above, unless the kernel declares that it bears them
-// A row that sees no key is judged whatever q_i and dO_i hold. Gradients are judged only where everything they read is finite: dQ_i
-// by q_i, dO_i and the keys and values of row i as above; dK and dV of a kv head by all rows and keys of its entry's group;
-// dsink_h by all rows of head h; dbias by all rows.
+//   infinity in a visible v_jc         O_ic is not judged
+//   infinity in q_i or a visible k_j   O_i and L_i are not judged
+//   NaN or infinity at a key j < Sk of the row's kv head that the mask or the bias hides
+//                                      O_i and L_i are not judged, unless the kernel declares that it bears them
+// A row that sees no key is judged whatever q_i and dO_i hold. Gradients are judged only where everything they read is
+// finite: dQ_i by q_i, dO_i and the keys and values of row i as above; dK and dV of a kv head by all rows and keys of
+// its entry's group; dsink_h by all rows of head h; dbias by all rows.
 #pragma once
 #include <cstdint>
 #include <vector>

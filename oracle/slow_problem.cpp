@@ -95,7 +95,8 @@ bool encloses(double mid, double radius, const slow::Value& x) {
   if (std::isnan(mid) || std::isnan(radius)) return false;
   if (std::isinf(mid) || x.negative_infinity) return mid == -INFINITY && x.negative_infinity;
   if (std::isinf(radius)) return true;
-  return compare(x, mid - radius, sum_error(mid, -radius)) >= 0 && compare(x, mid + radius, sum_error(mid, radius)) <= 0;
+  return compare(x, mid - radius, sum_error(mid, -radius)) >= 0 &&
+         compare(x, mid + radius, sum_error(mid, radius)) <= 0;
 }
 
 }  // namespace flashproof

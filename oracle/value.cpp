@@ -1,4 +1,5 @@
-// Escalation from one strength of the oracle to the next, correct rounding, and the choice of rows (contracts in oracle/value.h).
+// Escalation from one strength of the oracle to the next, correct rounding, and the choice of rows (contracts in
+// oracle/value.h).
 #include "oracle/value.h"
 
 #include <cmath>
@@ -158,9 +159,9 @@ std::string value_hex128(const Inputs& in, OutputId id, int64_t index) {
   if (value.radius == 0 && value.mid == 0) return "0x0p+0";
   std::string previous;
   for (int bits = 256; bits <= most_bits; bits *= 2) {
-    const std::string text = element_interval(in, id, index, bits).hex128;
-    if (text == previous) break;
-    previous = text;
+    const ElementValue exact = element_interval(in, id, index, bits);
+    if (exact.hex128 == previous) return previous;
+    previous = exact.low_odd <= 0 && exact.high_odd >= 0 ? "0x0p+0" : exact.hex128;
   }
   return previous;
 }

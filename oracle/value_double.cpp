@@ -1,9 +1,10 @@
 // The first strength of oracle/value.h: attention and its gradients in double, every number with a proved radius.
 //
-// A pass over query rows gives O, L, dQ, dsink and dbias; a pass over keys computes the scores again and gives dK and dV. Each
-// output element is one sum in one fixed order, whatever the number of threads and the sample. Radii: sums by
-// oracle/certified_sum.h, functions by oracle/certified_math.h, elementwise steps by oracle/value_strip.h, quotients here.
-// With exact weights W_j = w_j + e_j, |e_j| <= r_j, exact sums S = sum W, N = sum W v, computed ones S^, N^, and O^ = N^ / S^:
+// A pass over query rows gives O, L, dQ, dsink and dbias; a pass over keys computes the scores again and gives dK and
+// dV. Each output element is one sum in one fixed order, whatever the number of threads and the sample. Radii: sums by
+// oracle/certified_sum.h, functions by oracle/certified_math.h, elementwise steps by oracle/value_strip.h, quotients
+// here. With exact weights W_j = w_j + e_j, |e_j| <= r_j, exact sums S = sum W, N = sum W v, computed ones S^, N^, and
+// O^ = N^ / S^:
 //   N - O^ S = sum e_j (v_j - O^) + (sum w v - N^) - O^ (sum w - S^), so that, with |S - S^| <= error S^,
 //   |N / S - O^| <= (sum r |v| + sum_error sum w |v| + |O^| error S^) / (S^ (1 - error));
 //   L = reference + ln S^ + ln(S / S^), and |ln(1 + e)| <= error / (1 - error) for |e| <= error.
@@ -98,7 +99,8 @@ struct ColumnSums {
     add_weighted_rows(strip.end - strip.begin, side.channels, weights, side.rows.data() + strip.begin * side.channels,
                       {value.data(), radius.data(), size.data()});
   }
-  /// factor times the sums, `factor` being off by at most 4 u, into values[index ...]; sum_error is that of the summation.
+  /// factor times the sums, `factor` being off by at most 4 u, into values[index ...]; sum_error is that of the
+  /// summation.
   void store_into(OutputValues& values, int64_t index, double factor, double error) const {
     for (size_t c = 0; c < value.size(); ++c) {
       const double mid = factor * value[c], magnitude = std::fabs(factor);

@@ -8,7 +8,8 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// x rounded to odd: toward zero, the last bit set where that was not exact (Boldo and Melquiond, IEEE Trans. Comput. 57, 2008).
+/// x rounded to odd: toward zero, the last bit set where that was not exact (Boldo and Melquiond, IEEE Trans. Comput.
+/// 57, 2008).
 double rounded_to_odd(mpfr_srcptr x) {
   const double truncated = mpfr_get_d(x, MPFR_RNDZ);
   if (mpfr_cmp_d(x, truncated) == 0) return truncated;

@@ -106,8 +106,9 @@ void set_modifiers(const Inputs& in, int64_t b, int64_t h, int64_t i, int64_t j,
   if (problem.dropout) strip.kept[n] = keeps(problem, b, h, i, j) ? dropout_scale(problem) : 0.0;
 }
 
-// |sum of products| is bounded through Cauchy and Schwarz by the norms. All products, and all partial sums in any order, are
-// multiples of the product of the units and at most the product of the norms: below 2^53 units they are exact.
+// |sum of products| is bounded through Cauchy and Schwarz by the norms. All products, and all partial sums in any
+// order, are multiples of the product of the units and at most the product of the norms: below 2^53 units they are
+// exact.
 void dot_strip(const Side& many, const Side& one, int64_t one_row, double factor, Strip& strip,
                std::vector<double>& value, std::vector<double>& radius) {
   const float* row = one.rows.data() + one_row * one.channels;
@@ -125,9 +126,9 @@ void dot_strip(const Side& many, const Side& one, int64_t one_row, double factor
   }
 }
 
-// y = s0 / cap is off by (r0 + u |s0|) / cap = d; tanh has slope at most 1, so s1 = cap tanh y by cap d plus its own rounding
-// and tanh's error. |d ln(1 - tanh^2) / dy| <= 2, so 1 - tanh^2 changes by a factor within e^(2d), e^(2d) - 1 <= 2d (1 + 2d).
-// Past |y| = 300 the computed 1 - tanh^2 is above the true one, which is positive: relative error 1.
+// y = s0 / cap is off by (r0 + u |s0|) / cap = d; tanh has slope at most 1, so s1 = cap tanh y by cap d plus its own
+// rounding and tanh's error. |d ln(1 - tanh^2) / dy| <= 2, so 1 - tanh^2 changes by a factor within e^(2d), e^(2d) - 1
+// <= 2d (1 + 2d). Past |y| = 300 the computed 1 - tanh^2 is above the true one, which is positive: relative error 1.
 void finish_scores(const Problem& problem, Strip& strip) {
   if (problem.softcap != 0) {
     const double cap = problem.softcap;
@@ -154,7 +155,8 @@ void finish_scores(const Problem& problem, Strip& strip) {
 }
 
 // x = s - reference is off by kappa = r + u |x|, and exp by exp_error: the weight is exp(x) e^k with |k| <= kappa, and
-// e^kappa - 1 <= kappa (1 + kappa) for kappa <= 1. exp_error enters kappa doubled, which covers ln(1 / (1 - exp_error)).
+// e^kappa - 1 <= kappa (1 + kappa) for kappa <= 1. exp_error enters kappa doubled, which covers ln(1 / (1 -
+// exp_error)).
 void weigh(const RowStates& rows, Strip& strip) {
   for (int64_t n = strip.begin; n < strip.end; ++n) {
     const double x = strip.score[n] - rows.reference[n];
@@ -170,8 +172,9 @@ void weigh(const RowStates& rows, Strip& strip) {
   }
 }
 
-// The exact p lies within (r_w + w error) / (sum (1 - error)) of w / sum, and 1 / (1 - error) <= 1 + 2 error. kept is off by
-// 2.01 u and its product with g by u. Where a key is hidden, weight and radius are 0, and so is all that follows.
+// The exact p lies within (r_w + w error) / (sum (1 - error)) of w / sum, and 1 / (1 - error) <= 1 + 2 error. kept is
+// off by 2.01 u and its product with g by u. Where a key is hidden, weight and radius are 0, and so is all that
+// follows.
 void differentiate(const RowStates& rows, Strip& strip) {
   for (int64_t n = strip.begin; n < strip.end; ++n) {
     const double w = strip.weight[n], error = rows.error[n];

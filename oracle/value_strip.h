@@ -1,8 +1,9 @@
-// One row or one column of the score matrix in double, each number with its radius: the inner loops of the first strength.
+// One row or one column of the score matrix in double, each number with its radius: the inner loops of the first
+// strength.
 //
-// A strip is query row i against keys j, or key j against query rows i, of one head; its arrays are indexed by the other side's
-// position. The formulas are DESIGN's "what attention is". Each stage adds to the radius what its own roundings do
-// (u = 2^-53) and passes on the radius of what it reads; nothing is estimated.
+// A strip is query row i against keys j, or key j against query rows i, of one head; its arrays are indexed by the
+// other side's position. The formulas are DESIGN's "what attention is". Each stage adds to the radius what its own
+// roundings do (u = 2^-53) and passes on the radius of what it reads; nothing is estimated.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -20,12 +21,12 @@ struct Side {
   std::vector<double> norm;    ///< at least the Euclidean norm of each vector
   std::vector<double> unit;    ///< a power of two that divides every element of the vector
 };
-/// Rows first, first + step, ... of the tensor's [rows, channels]. Numbers that are not finite become 0: what they reach is
-/// not for this oracle to say (oracle/nonfinite.h).
+/// Rows first, first + step, ... of the tensor's [rows, channels]. Numbers that are not finite become 0: what they
+/// reach is not for this oracle to say (oracle/nonfinite.h).
 Side make_side(const Tensor&, int64_t first, int64_t step, int64_t count, int64_t channels);
 
-/// What the keys' pass needs of one query row: p_ij = exp(s_ij - reference) / sum, where sum is off by at most error * sum, and
-/// D_i with its radius and sum of magnitudes.
+/// What the keys' pass needs of one query row: p_ij = exp(s_ij - reference) / sum, where sum is off by at most error *
+/// sum, and D_i with its radius and sum of magnitudes.
 struct RowState {
   double reference = 0, sum = 1, error = 0, delta = 0, delta_radius = 0, delta_size = 0;
 };

@@ -1,5 +1,6 @@
 // A loop over independent items on several cores.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <thread>
@@ -7,11 +8,12 @@
 
 namespace flashproof {
 
-/// Threads that a call with threads == 0 on this thread may use; 0: all cores. An engine that runs one case a core sets 1.
+/// Threads that a call with threads == 0 on this thread may use; 0: all cores. An engine that runs one case a core sets
+/// 1.
 inline thread_local int default_threads = 0;
 
-/// body(item) for item = 0 .. count-1, on `threads` cores (0: default_threads), in any order: the body writes only what belongs to its item.
-/// The body must not throw.
+/// body(item) for item = 0 .. count-1, on `threads` cores (0: default_threads), in any order: the body writes only what
+/// belongs to its item. The body must not throw.
 template <class Body>
 void for_each_item(int64_t count, int threads, const Body& body) {
   if (threads == 0) threads = default_threads;

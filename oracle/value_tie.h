@@ -2,8 +2,9 @@
 //
 // Without softcap the scores s_j (and the sink) are rational. Group equal scores: O_ic = r means
 //   sum_g e^(s_g) sum_{j in g} (t_v z_j v_jc - r) = 0,
-// and e to distinct rational powers are linearly independent over the rationals (Lindemann and Weierstrass), so O_ic = r
-// iff each group's sum is 0; a sink is a member with value 0. L = r means sum_g n_g e^(s_g) = e^r: one group, n = 1, s = r.
+// and e to distinct rational powers are linearly independent over the rationals (Lindemann and Weierstrass), so O_ic =
+// r iff each group's sum is 0; a sink is a member with value 0. L = r means sum_g n_g e^(s_g) = e^r: one group, n = 1,
+// s = r.
 #pragma once
 #include <vector>
 
@@ -16,8 +17,8 @@ struct ScoreGroup {
   std::vector<int64_t> keys;
   bool sink = false;
 };
-/// Compares scores exactly (every product and sum of the inputs is a dyadic number of less than 1,600 bits). The problem
-/// must not have a softcap.
+/// Compares scores exactly (every product and sum of the inputs is a dyadic number of less than 1,600 bits). The
+/// problem must not have a softcap.
 std::vector<ScoreGroup> equal_scores(const Inputs&, int64_t b, int64_t h, int64_t i);
 
 /// O of row (b, h, i), channel c, is exactly r.

@@ -6,7 +6,6 @@
 // is judged.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 
 #include "oracle/bound.h"
@@ -41,12 +40,6 @@ struct Judging {
         nonfinite(judge_nonfinite(in, the_subject.conventions.bears_hidden_nan != 0)) {}
 };
 
-std::string number(double x) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.9g", x);
-  return text;
-}
-
 bool base_2(const Subject& subject) { return subject.conventions.lse_base == FLASHPROOF_LSE_BASE_2; }
 
 /// Multiply-adds that refining one element costs.
@@ -79,7 +72,7 @@ bool judge_empty(Judging& j, OutputId id, int64_t index, double result, double e
   if (!expected) return true;
   ++j.verdict.judged;
   if (result == *expected) note_ratio(j.verdict, j.in.problem, id, index, 0);
-  else fail_element(j, id, index, "empty-row", " is " + number(result) + "; a row that sees no key has " + number(*expected));
+  else fail_element(j, id, index, "empty-row", " is " + number_text(result) + "; a row that sees no key has " + number_text(*expected));
   return true;
 }
 
@@ -97,7 +90,7 @@ bool judge_nan(Judging& j, OutputId id, int64_t index, double result) {
   if (judgement == Judgement::not_judged) return true;
   ++j.verdict.judged;
   if (!std::isnan(result))
-    fail_element(j, id, index, "nan-lost", " is " + number(result) + "; a NaN that it reads must make it NaN");
+    fail_element(j, id, index, "nan-lost", " is " + number_text(result) + "; a NaN that it reads must make it NaN");
   return true;
 }
 
@@ -138,8 +131,8 @@ void judge_finite(Judging& j, OutputId id, int64_t index, double result, double 
   if (error - radius <= bound) return;
   fail(j.verdict, "value", "");
   if (worst || j.verdict.why.empty())
-    j.verdict.why = print(locate(j.in.problem, id, index)) + " is " + number(result) + ", exactly " + number(mid) + ": off by " +
-                    number(error) + ", bound " + number(bound) + " (" + number(ratio) + " times)";
+    j.verdict.why = print(locate(j.in.problem, id, index)) + " is " + number_text(result) + ", exactly " + number_text(mid) + ": off by " +
+                    number_text(error) + ", bound " + number_text(bound) + " (" + number_text(ratio) + " times)";
 }
 
 void judge_element(Judging& j, OutputId id, int64_t index, const OutputValues& values, double bound) {
@@ -154,7 +147,7 @@ void judge_element(Judging& j, OutputId id, int64_t index, const OutputValues& v
   if (!std::isfinite(result)) {
     ++j.verdict.judged;
     fail_element(j, id, index, std::isnan(result) ? "nan" : "infinity",
-                 " is " + number(result) + ", exactly " + number(values.mid[index]));
+                 " is " + number_text(result) + ", exactly " + number_text(values.mid[index]));
     return;
   }
   judge_finite(j, id, index, result, bound, values);

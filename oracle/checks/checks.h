@@ -15,6 +15,9 @@ void judge_memory(Verdict&, const MemoryReport&);
 /// Notes another ratio of one element: the output's worst, and the verdict's.
 void note_ratio(Verdict&, const Problem&, OutputId, int64_t index, double ratio);
 
+/// Nine significant digits: enough to tell fp32 numbers apart.
+std::string number_text(double);
+
 /// The outputs that a kernel with these conventions is judged on, and what it leaves unjudged, in words.
 bool is_judged(const Subject&, const Problem&, OutputId);
 std::string undefined_conventions(const Subject&);
@@ -24,6 +27,6 @@ std::optional<double> empty_lse(const Subject&);
 bool empty_o_defined(const Subject&);
 
 /// The case with q = 0 data of `family`: bias, slopes, sink, softcap, descales, edits and direction neutral. `keep_dropout`: rate 1/2 stays.
-Case neutral_case(const Case&, Family family, double a, bool keep_dropout);
+Case neutral_case(const Case&, Family family, bool keep_dropout);
 
 }  // namespace flashproof

@@ -6,7 +6,8 @@
 // whose sums are integers below 16 n: exact in fp32 for n <= 2^20, in an fp8 tensor core's 13 fraction bits for n <= 2^9. Where
 // P is normalised first, 1/n (2/n with dropout) must be a number of P's format. One rounding is left, that to the output's
 // format, and it is known. A wrong key, a wrong tile edge, a wrong page or split changes the sum by at least 1/n.
-// L = ln n is not exact, nor are weights recomputed from it: the check is forward only and leaves L to the check `bound`.
+// L = ln n is not exact, nor is what is computed from it: the check is forward only, leaves L to the check `bound`, and applies only
+// to kernels that declare that they do not split the keys, as parts are combined by exp(L_part - L).
 // Source: numerics.md 4.4.
 #include <cmath>
 #include <limits>
@@ -44,10 +45,11 @@ bool any_exact_row(const Problem& p, int64_t most) {
 }
 
 bool applies(const Case& c, const Subject& subject) {
-  return any_exact_row(c.problem, most_keys(c.problem, parse_arithmetic(subject.arithmetic)));
+  const Arithmetic arithmetic = parse_arithmetic(subject.arithmetic);
+  return arithmetic.splits == 1 && any_exact_row(c.problem, most_keys(c.problem, arithmetic));
 }
 
-std::vector<Run> plan(const Case& c, const Subject&) { return {Run{.c = neutral_case(c, Family::exact, 0, true), .placement = {}}}; }
+std::vector<Run> plan(const Case& c, const Subject&) { return {Run{.c = neutral_case(c, Family::exact, true), .placement = {}}}; }
 
 /// O_i of a row that sees the keys: sums of integers, exact in double.
 std::vector<double> exact_row(const Inputs& in, const Where& at, KeyRange keys) {
@@ -86,7 +88,7 @@ Verdict judge(const Case&, const Subject& subject, std::span<const Run> runs, st
       v.where = at;
       v.ratio = std::numeric_limits<double>::infinity();
       fail(v, std::isfinite(result) ? "value" : "nan",
-           print(at) + " is " + std::to_string(result) + ", must be exactly " + std::to_string(right) + ": with q = 0 and integer V over " +
+           print(at) + " is " + number_text(result) + ", must be exactly " + number_text(right) + ": with q = 0 and integer V over " +
                std::to_string(keys.end - keys.begin) + " keys nothing rounds");
     }
   }

@@ -30,7 +30,7 @@ void compare(Verdict& v, const Case& c, OutputId id, const Tensor& a, const Tens
     if (same(a, b, n) || v.status == Status::fail) continue;
     v.where = locate(c.problem, id, n);
     v.ratio = std::numeric_limits<double>::infinity();
-    fail(v, "leak", print(v.where) + " is " + std::to_string(a.at(n)) + " with NaN outside the tensors and " + std::to_string(b.at(n)) +
+    fail(v, "leak", print(v.where) + " is " + number_text(a.at(n)) + " with NaN outside the tensors and " + number_text(b.at(n)) +
                         " with noise there and the largest numbers in hidden keys: something it must not read changed it");
   }
 }

@@ -31,8 +31,10 @@ bool applies(const Case& c, const Subject& subject) {
 
 std::vector<Run> plan(const Case& c, const Subject&) {
   std::vector<Run> runs;
-  for (int64_t chunk : chunks_of(c.problem))
-    runs.push_back({.c = neutral_case(c, Family::readout, double(chunk), false), .placement = {}});
+  for (int64_t chunk : chunks_of(c.problem)) {
+    runs.push_back({.c = neutral_case(c, Family::readout, false), .placement = {}});
+    runs.back().c.recipe.a = double(chunk);
+  }
   return runs;
 }
 
@@ -48,8 +50,8 @@ void judge_element(Verdict& v, const Problem& p, const Packing& packing, int64_t
   const std::string key = "key " + std::to_string(j) + " of row i=" + std::to_string(at.position) + " (b=" + std::to_string(at.b) +
                           " h=" + std::to_string(at.head) + ")";
   if (!std::isfinite(o)) fail(v, "nan", print(at) + " is not finite with q = 0 and one-hot V");
-  else if (seen) fail(v, "missing-key", key + " is visible and has no weight: " + print(at) + " is " + std::to_string(o));
-  else fail(v, "hidden-key", key + (j < seq_k ? " is hidden" : " does not exist") + " and has weight: " + print(at) + " is " + std::to_string(o));
+  else if (seen) fail(v, "missing-key", key + " is visible and has no weight: " + print(at) + " is " + number_text(o));
+  else fail(v, "hidden-key", key + (j < seq_k ? " is hidden" : " does not exist") + " and has weight: " + print(at) + " is " + number_text(o));
 }
 
 Verdict judge(const Case&, const Subject& subject, std::span<const Run> runs, std::span<const RunResult> results) {
