@@ -1,0 +1,279 @@
+// See case_files.h.
+#include "fuzz/case_files.h"
+
+#include <cstring>
+#include <sstream>
+
+#include "fuzz/json_text.h"
+#include "fuzz/kernel_library.h"
+#include "oracle/value.h"
+#include "reference/errors.h"
+#include "reference/nearest_word.h"
+
+namespace flashproof {
+namespace {
+
+int bytes_of(DType dtype) { return format_of(dtype).bits / 8; }
+
+/// Where the tokens of one side stand: entry b's token i is row begin[b] + i of the packed tensor.
+struct Side {
+  const std::vector<int64_t>& begin;
+  int64_t slot;  ///< longest length
+};
+
+/// [total, H, w] as [B, S, H, w].
+SafeTensor padded(const Tensor& tensor, const Side& side, uint32_t fill) {
+  const int64_t batch = int64_t(side.begin.size()) - 1, heads = tensor.shape[1], width = tensor.shape[2];
+  const size_t element = size_t(bytes_of(tensor.dtype)), row = size_t(heads * width) * element;
+  SafeTensor file{safetensors_word(tensor.dtype), {batch, side.slot, heads, width}, {}};
+  file.bytes.resize(size_t(batch * side.slot) * row);
+  for (size_t at = 0; at < file.bytes.size(); at += element) std::memcpy(&file.bytes[at], &fill, element);
+  for (int64_t b = 0; b < batch; ++b) {
+    const size_t count = size_t(side.begin[b + 1] - side.begin[b]) * row;
+    if (count > 0)
+      std::memcpy(&file.bytes[size_t(b * side.slot) * row], &tensor.bytes[size_t(side.begin[b]) * row], count);
+  }
+  return file;
+}
+
+void unpad(const SafeTensor& file, const Side& side, Tensor& tensor) {
+  const size_t row = side.slot == 0 ? 0 : file.bytes.size() / size_t(file.shape[0] * file.shape[1]);
+  for (int64_t b = 0; b + 1 < int64_t(side.begin.size()); ++b) {
+    const size_t count = size_t(side.begin[b + 1] - side.begin[b]) * row;
+    if (count > 0)
+      std::memcpy(&tensor.bytes[size_t(side.begin[b]) * row], &file.bytes[size_t(b * side.slot) * row], count);
+  }
+}
+
+/// [total_q, H] as [B, H, Sq], and back.
+SafeTensor padded_lse(const Tensor& lse, const Side& side) {
+  const int64_t batch = int64_t(side.begin.size()) - 1, heads = lse.shape[1];
+  SafeTensor file{"F32", {batch, heads, side.slot}, std::vector<uint8_t>(size_t(batch * heads * side.slot) * 4)};
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t i = side.begin[b]; i < side.begin[b + 1]; ++i)
+      for (int64_t h = 0; h < heads; ++h)
+        std::memcpy(&file.bytes[size_t((b * heads + h) * side.slot + i - side.begin[b]) * 4],
+                    &lse.bytes[size_t(i * heads + h) * 4], 4);
+  return file;
+}
+
+void unpad_lse(const SafeTensor& file, const Side& side, Tensor& lse) {
+  const int64_t heads = lse.shape[1];
+  for (int64_t b = 0; b + 1 < int64_t(side.begin.size()); ++b)
+    for (int64_t i = side.begin[b]; i < side.begin[b + 1]; ++i)
+      for (int64_t h = 0; h < heads; ++h)
+        std::memcpy(&lse.bytes[size_t(i * heads + h) * 4],
+                    &file.bytes[size_t((b * heads + h) * side.slot + i - side.begin[b]) * 4], 4);
+}
+
+SafeTensor floats(const std::vector<float>& values, std::vector<int64_t> shape) {
+  SafeTensor file{"F32", std::move(shape), std::vector<uint8_t>(values.size() * 4)};
+  if (!values.empty()) std::memcpy(file.bytes.data(), values.data(), file.bytes.size());
+  return file;
+}
+
+SafeTensor lengths(const std::vector<int64_t>& begin) {
+  SafeTensor file{"I32", {int64_t(begin.size()) - 1}, std::vector<uint8_t>((begin.size() - 1) * 4)};
+  for (size_t b = 0; b + 1 < begin.size(); ++b) {
+    const int32_t length = int32_t(begin[b + 1] - begin[b]);
+    std::memcpy(&file.bytes[b * 4], &length, 4);
+  }
+  return file;
+}
+
+SafeTensor keep_mask(const Problem& p, int64_t seq_q, int64_t seq_k) {
+  SafeTensor file{"U8", {p.batch, p.heads, seq_q, seq_k}, {}};
+  for (int64_t b = 0; b < p.batch; ++b)
+    for (int64_t h = 0; h < p.heads; ++h)
+      for (int64_t i = 0; i < seq_q; ++i)
+        for (int64_t j = 0; j < seq_k; ++j) file.bytes.push_back(keeps(p, b, h, i, j));
+  return file;
+}
+
+struct Sides {
+  Packing packing;
+  Side q, k;
+  explicit Sides(const Problem& p)
+      : packing(packing_of(p)),
+        q{packing.q_begin, max_used_length(p.q, p.batch)},
+        k{packing.k_begin, max_used_length(p.k, p.batch)} {}
+};
+
+/// An output as it must stand in the file.
+struct Wanted {
+  OutputId id;
+  const char* name;
+  std::string word;
+  std::vector<int64_t> shape;
+};
+
+std::vector<Wanted> outputs_wanted(const Problem& p, const flashproof_conventions& conventions) {
+  const Outputs like = make_outputs(p);
+  const int64_t seq_q = max_used_length(p.q, p.batch), seq_k = max_used_length(p.k, p.batch);
+  const std::string word = safetensors_word(output_dtype(p));
+  std::vector<Wanted> wanted;
+  if (p.direction != Direction::backward_exact) {
+    wanted.push_back({OutputId::o, "o", word, {p.batch, seq_q, p.heads, p.value_dim}});
+    if (conventions.lse_base != FLASHPROOF_LSE_NONE)
+      wanted.push_back({OutputId::lse, "lse", "F32", {p.batch, p.heads, seq_q}});
+  }
+  if (!has_backward(p)) return wanted;
+  wanted.push_back({OutputId::dq, "dq", word, {p.batch, seq_q, p.heads, p.head_dim}});
+  wanted.push_back({OutputId::dk, "dk", word, {p.batch, seq_k, p.kv_heads, p.head_dim}});
+  wanted.push_back({OutputId::dv, "dv", word, {p.batch, seq_k, p.kv_heads, p.value_dim}});
+  if (p.sink) wanted.push_back({OutputId::dsink, "dsink", "F32", {p.heads}});
+  if (p.bias) wanted.push_back({OutputId::dbias, "dbias", "F32", like.dbias.shape});
+  return wanted;
+}
+
+std::string print_shape(const std::string& word, const std::vector<int64_t>& shape) {
+  std::string text = word + " [";
+  for (const int64_t n : shape) text += (text.back() == '[' ? "" : ", ") + std::to_string(n);
+  return text + "]";
+}
+
+}  // namespace
+
+SafeTensors input_file(const Inputs& in, bool nan_outside, std::map<std::string, std::string> metadata) {
+  const Problem& p = in.problem;
+  const Sides sides(p);
+  const uint32_t fill = nan_outside ? nan_bits(p.dtype) : 0;
+  SafeTensors file{{}, std::move(metadata)};
+  auto& tensors = file.tensors;
+  tensors["q"] = padded(in.q, sides.q, fill);
+  tensors["k"] = padded(in.k, sides.k, fill);
+  tensors["v"] = padded(in.v, sides.k, fill);
+  tensors["seqlens_q"] = lengths(in.packing.q_begin);
+  tensors["seqlens_k"] = lengths(in.packing.k_begin);
+  if (has_backward(p)) tensors["do"] = padded(in.d_o, sides.q, fill);
+  if (p.bias) tensors["bias"] = {safetensors_word(in.bias.dtype), in.bias.shape, in.bias.bytes};
+  if (!in.slopes.empty()) tensors["slopes"] = floats(in.slopes, {p.batch, p.heads});
+  if (!in.sinks.empty()) tensors["sink"] = floats(in.sinks, {p.heads});
+  if (p.descale) {
+    tensors["q_descale"] = floats(in.q_descale, {p.batch, p.kv_heads});
+    tensors["k_descale"] = floats(in.k_descale, {p.batch, p.kv_heads});
+    tensors["v_descale"] = floats(in.v_descale, {p.batch, p.kv_heads});
+  }
+  if (p.dropout) tensors["keep"] = keep_mask(p, sides.q.slot, sides.k.slot);
+  if (p.direction == Direction::backward_exact) {
+    Outputs exact = make_outputs(p);
+    correctly_rounded_forward(in, exact.o, exact.lse);
+    tensors["o"] = padded(exact.o, sides.q, 0);
+    tensors["lse"] = padded_lse(exact.lse, sides.q);
+  }
+  return file;
+}
+
+SafeTensors output_file(const Problem& p, const Outputs& outputs) {
+  const Sides sides(p);
+  SafeTensors file;
+  for (const Wanted& wanted : outputs_wanted(p, FLASHPROOF_DEFAULT_CONVENTIONS)) {
+    const Tensor& tensor = tensor_of(outputs, wanted.id);
+    SafeTensor& to = file.tensors[wanted.name];
+    if (wanted.id == OutputId::lse)
+      to = padded_lse(tensor, sides.q);
+    else if (wanted.id == OutputId::o || wanted.id == OutputId::dq)
+      to = padded(tensor, sides.q, 0);
+    else if (wanted.id == OutputId::dk || wanted.id == OutputId::dv)
+      to = padded(tensor, sides.k, 0);
+    else
+      to = {wanted.word, tensor.shape, tensor.bytes};
+  }
+  return file;
+}
+
+std::string problem_json(const Case& c) {
+  const Problem& p = c.problem;
+  const auto word = [](DType dtype) { return safetensors_word(dtype); };
+  return json_object({{"case", print(c)},
+                      {"dtype", word(p.dtype)},
+                      {"out_dtype", word(output_dtype(p))},
+                      {"batch", p.batch},
+                      {"heads", p.heads},
+                      {"kv_heads", p.kv_heads},
+                      {"seq_q", max_used_length(p.q, p.batch)},
+                      {"seq_k", max_used_length(p.k, p.batch)},
+                      {"head_dim", p.head_dim},
+                      {"value_dim", p.value_dim},
+                      {"scale", double(scale_of(p))},
+                      {"causal", p.mask.causal},
+                      {"top_left", p.mask.top_left},
+                      {"window_left", p.mask.window_left},
+                      {"window_right", p.mask.window_right},
+                      {"softcap", double(p.softcap)},
+                      {"dropout_rate", p.dropout ? double(p.dropout->rate) : 0.0},
+                      {"backward", has_backward(p)}})
+             .text() +
+         "\n";
+}
+
+std::string wanted_outputs(const Problem& p, const flashproof_conventions& conventions) {
+  std::string text;
+  for (const Wanted& wanted : outputs_wanted(p, conventions))
+    text += "  " + std::string(wanted.name) + "  " + print_shape(wanted.word, wanted.shape) + "\n";
+  return text;
+}
+
+Outputs outputs_of_file(const Problem& p, const flashproof_conventions& conventions, const SafeTensors& file) {
+  const Sides sides(p);
+  Outputs outputs = make_outputs(p);
+  for (const Wanted& wanted : outputs_wanted(p, conventions)) {
+    const std::string right = print_shape(wanted.word, wanted.shape);
+    const auto found = file.tensors.find(wanted.name);
+    if (found == file.tensors.end())
+      throw UsageError(std::string("the tensor `") + wanted.name + "` is missing; it must be " + right);
+    const SafeTensor& tensor = found->second;
+    if (tensor.dtype != wanted.word || tensor.shape != wanted.shape)
+      throw UsageError(std::string("the tensor `") + wanted.name + "` is " + print_shape(tensor.dtype, tensor.shape) +
+                       ", and must be " + right);
+    Tensor& to = tensor_of(outputs, wanted.id);
+    if (wanted.id == OutputId::lse)
+      unpad_lse(tensor, sides.q, to);
+    else if (wanted.id == OutputId::o || wanted.id == OutputId::dq)
+      unpad(tensor, sides.q, to);
+    else if (wanted.id == OutputId::dk || wanted.id == OutputId::dv)
+      unpad(tensor, sides.k, to);
+    else
+      to.bytes = tensor.bytes;
+  }
+  return outputs;
+}
+
+flashproof_conventions parse_conventions(const std::string& text) {
+  flashproof_conventions conventions = FLASHPROOF_DEFAULT_CONVENTIONS;
+  struct Word {
+    const char* text;
+    int32_t flashproof_conventions::*field;
+    int32_t value;
+  };
+  using C = flashproof_conventions;
+  constexpr Word words[] = {{"empty_o=zero", &C::empty_o, FLASHPROOF_EMPTY_O_ZERO},
+                            {"empty_o=undefined", &C::empty_o, FLASHPROOF_EMPTY_O_UNDEFINED},
+                            {"empty_lse=-inf", &C::empty_lse, FLASHPROOF_EMPTY_LSE_MINUS_INFINITY},
+                            {"empty_lse=inf", &C::empty_lse, FLASHPROOF_EMPTY_LSE_PLUS_INFINITY},
+                            {"empty_lse=zero", &C::empty_lse, FLASHPROOF_EMPTY_LSE_ZERO},
+                            {"empty_lse=undefined", &C::empty_lse, FLASHPROOF_EMPTY_LSE_UNDEFINED},
+                            {"lse=natural", &C::lse_base, FLASHPROOF_LSE_NATURAL},
+                            {"lse=base2", &C::lse_base, FLASHPROOF_LSE_BASE_2},
+                            {"lse=none", &C::lse_base, FLASHPROOF_LSE_NONE},
+                            {"saturates=yes", &C::saturates, 1},
+                            {"bears_hidden_nan=yes", &C::bears_hidden_nan, 1},
+                            {"deterministic=no", &C::deterministic, 0}};
+  std::istringstream in(text);
+  for (std::string given; std::getline(in, given, ',');) {
+    bool known = false;
+    std::vector<std::string> right;
+    for (const Word& word : words) {
+      right.push_back(word.text);
+      if (given != word.text) continue;
+      conventions.*word.field = word.value;
+      known = true;
+    }
+    if (!known)
+      throw UsageError("no convention is written `" + given + "`; did you mean `" + nearest_word(given, right) +
+                       "`?\n  example: --conventions lse=base2,empty_o=undefined");
+  }
+  return conventions;
+}
+
+}  // namespace flashproof

@@ -1,0 +1,33 @@
+// A case's tensors as safetensors files: what `gen` writes, `verify` reads and `--dump` keeps.
+//
+// Files hold dense tensors of Sq, Sk = the longest lengths of the batch, whatever layout the problem has; shorter entries are
+// padded at the end. With B entries, H query and Hk kv heads, head dim d and value dim e:
+//
+//   inputs   q [B, Sq, H, d]   k [B, Sk, Hk, d]   v [B, Sk, Hk, e]   do [B, Sq, H, e] (backward)   seqlens_q, seqlens_k [B] I32
+//            bias [1|B, 1|H, 1|Sq, 1|Sk]   slopes [B, H]   sink [H]   q_descale, k_descale, v_descale [B, Hk]   (where used)
+//            keep [B, H, Sq, Sk] U8, 1 where dropout keeps a weight   o, lse for `backward_exact`: the exact ones, rounded
+//   outputs  o [B, Sq, H, e]   lse [B, H, Sq] F32   dq, dk, dv like q, k, v (backward)   dsink [H] F32   dbias like bias, F32
+#pragma once
+#include <string>
+
+#include "kernels/flashproof_kernel.h"
+#include "oracle/check.h"
+#include "reference/inputs.h"
+#include "reference/safetensors.h"
+
+namespace flashproof {
+
+/// Padding holds NaN if `nan_outside`, else 0. `metadata` goes into the file.
+SafeTensors input_file(const Inputs&, bool nan_outside, std::map<std::string, std::string> metadata);
+SafeTensors output_file(const Problem&, const Outputs&);
+/// The problem's numbers as one JSON object (flashproof_problem's names), for programs that do not parse the case's text.
+std::string problem_json(const Case&);
+/// Names, dtypes and shapes of the outputs to write, one a line.
+std::string wanted_outputs(const Problem&, const flashproof_conventions&);
+/// Throws UsageError naming the tensor that is missing or of the wrong dtype or shape, with the right one.
+Outputs outputs_of_file(const Problem&, const flashproof_conventions&, const SafeTensors&);
+
+/// Conventions of a program behind files, e.g. "lse=base2,empty_o=undefined"; what is not written is the default.
+flashproof_conventions parse_conventions(const std::string& text);
+
+}  // namespace flashproof
