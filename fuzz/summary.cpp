@@ -48,12 +48,17 @@ void add_ratios(Summary& summary, const Record& record, const Problem& p, const 
   }
 }
 
+/// The replay line is the worst case's until a reduced one takes its place.
 void add_finding(Summary& summary, const Record& record, const Verdict& verdict) {
   Finding& finding = summary.findings[bucket_of_record(record, verdict)];
   if (finding.count++ == 0 || verdict.ratio > finding.worst_ratio) {
     finding.worst_ratio = verdict.ratio;
     finding.worst_id = record.id;
+    finding.worst_text = record.text;
     finding.why = verdict.why;
+    LoadedKernel named;
+    named.name = record.kernel;
+    finding.replay = replay_line(named, Job{parse_case(record.text), record.config, {}}, verdict.check);
   }
   finding.bucket = bucket_of_record(record, verdict);
   finding.kernel = record.kernel;
@@ -71,10 +76,18 @@ void add(Summary& summary, const Record& record, const LoadedKernel* kernel) {
   summary.kernel_seconds += record.kernel_seconds;
   summary.oracle_seconds += record.oracle_seconds;
   switch (record.status()) {
-    case Status::pass: ++count.passed; break;
-    case Status::fail: ++count.failed; break;
-    case Status::inconclusive: ++count.inconclusive; break;
-    case Status::rejected: ++count.rejected; break;
+    case Status::pass:
+      ++count.passed;
+      break;
+    case Status::fail:
+      ++count.failed;
+      break;
+    case Status::inconclusive:
+      ++count.inconclusive;
+      break;
+    case Status::rejected:
+      ++count.rejected;
+      break;
   }
   if (!record.rejected.empty()) ++count.reasons["rejected: " + record.rejected];
   for (const Verdict& verdict : record.verdicts) {
@@ -162,33 +175,60 @@ Summary summarize(const std::string& directory) {
   return summary;
 }
 
-std::string page_of(const Summary& s) {
-  std::string page = fmt::format("{} cases, {} checks, {} findings, {} undecided elements\n", s.cases, s.checks, s.findings.size(),
-                                 s.undecided);
-  for (const auto& [name, count] : s.kernels) {
-    page += fmt::format("  {:<28} {:>7} cases  {} failed, {} inconclusive, {} rejected\n", name, count.cases, count.failed,
-                        count.inconclusive, count.rejected);
-    for (const auto& [reason, times] : count.reasons) page += fmt::format("      {:>6} x {}\n", times, reason);
-  }
-  page += "largest error / bound that passed (1 is the limit)\n";
+namespace {
+
+std::string headline(const Summary& s) {
+  const std::string cases = fmt::format("{} cases ({} checks, {} undecided elements)", s.cases, s.checks, s.undecided);
+  if (s.findings.empty()) return "no finding in " + cases + "\n";
+  return fmt::format("{} finding{} in {}\n", s.findings.size(), s.findings.size() == 1 ? "" : "s", cases);
+}
+
+std::string table_of_ratios(const Summary& s) {
+  if (s.worst.empty()) return "";
+  std::string table = "largest error / bound that passed (1 is the limit)\n       ";
+  for (int id = 0; id < output_count; ++id) table += fmt::format("{:>8}", name_of(OutputId(id)));
   for (const auto& [dtype, outputs] : s.worst) {
-    page += fmt::format("  {:<5}", dtype);
-    for (int id = 0; id < output_count; ++id)
-      if (const auto found = outputs.find(name_of(OutputId(id))); found != outputs.end())
-        page += fmt::format("  {} {:.3f}", found->first, found->second.ratio);
-    page += '\n';
+    table += fmt::format("\n  {:<5}", dtype);
+    for (int id = 0; id < output_count; ++id) {
+      const auto found = outputs.find(name_of(OutputId(id)));
+      table += found == outputs.end() ? fmt::format("{:>8}", "-") : fmt::format("{:>8.3f}", found->second.ratio);
+    }
   }
-  const double share = s.cells.feasible ? 100.0 * double(s.cells.visited) / double(s.cells.feasible) : 0;
-  page += fmt::format("cells (feature pair x tile edge): {} of {} visited ({:.1f} %)", s.cells.visited, s.cells.feasible, share);
-  if (!s.cells.emptiest.empty()) page += "; emptiest: " + s.cells.emptiest.front();
-  page += '\n';
-  for (const auto& [bucket, finding] : s.findings) {
-    page += fmt::format("FINDING {} ({} cases, worst ratio {:.3g})\n  {}\n", bucket, finding.count, finding.worst_ratio, finding.why);
-    if (!finding.smallest_text.empty()) page += "  smallest: " + finding.smallest_text + "\n";
-    if (!finding.replay.empty()) page += "  replay:   " + finding.replay + "\n";
+  return table + "\n";
+}
+
+std::string lines_of_kernels(const Summary& s) {
+  std::string lines;
+  for (const auto& [name, count] : s.kernels) {
+    lines += fmt::format("  {:<20} {:>6} cases: {} passed, {} failed, {} inconclusive, {} rejected\n", name,
+                         count.cases, count.passed, count.failed, count.inconclusive, count.rejected);
+    for (const auto& [reason, times] : count.reasons) lines += fmt::format("      {:>6} x {}\n", times, reason);
   }
-  page += "id " + citable_id(s.manifest) + "\n";
+  return lines;
+}
+
+std::string line_of_cells(const Summary& s) {
+  if (s.cells.feasible == 0) return "";
+  const std::string line = fmt::format("cells (feature pair x tile edge): {} of {} visited ({:.1f} %)", s.cells.visited,
+                                       s.cells.feasible, 100.0 * double(s.cells.visited) / double(s.cells.feasible));
+  return line + (s.cells.emptiest.empty() ? "" : "; emptiest: " + s.cells.emptiest.front()) + "\n";
+}
+
+}  // namespace
+
+std::string page_of(const Finding& finding) {
+  std::string page = fmt::format("FINDING {} ({} cases, worst error / bound {:.3g})\n  {}\n", finding.bucket,
+                                 finding.count, finding.worst_ratio, finding.why);
+  page += "  worst     " + finding.worst_text + "\n";
+  if (!finding.smallest_text.empty()) page += "  smallest  " + finding.smallest_text + "\n";
+  if (!finding.replay.empty()) page += "  replay    " + finding.replay + "\n";
   return page;
+}
+
+std::string page_of(const Summary& s) {
+  std::string page = headline(s) + table_of_ratios(s) + lines_of_kernels(s) + line_of_cells(s);
+  for (const auto& [bucket, finding] : s.findings) page += page_of(finding);
+  return page + "id " + citable_id(s.manifest) + "\n";
 }
 
 }  // namespace flashproof

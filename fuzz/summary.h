@@ -26,7 +26,7 @@ struct Finding {
   std::string bucket, kernel, check, kind;
   int64_t count = 0;
   double worst_ratio = 0;
-  std::string worst_id, smallest_id, smallest_text, replay, why;
+  std::string worst_id, worst_text, smallest_id, smallest_text, replay, why;
 };
 
 struct Summary {
@@ -51,7 +51,8 @@ std::vector<Witness> read_witnesses(const std::string& directory);
 /// The summary of a directory; cells are counted for kernels that can still be loaded.
 Summary summarize(const std::string& directory);
 
-/// One page for a person.
+/// One page for a person: the number of findings first, each finding's replay line last.
 std::string page_of(const Summary&);
+std::string page_of(const Finding&);
 
 }  // namespace flashproof
