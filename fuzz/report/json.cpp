@@ -1,0 +1,71 @@
+// The report for programs; keys in fuzz/JSON.md.
+#include "fuzz/report/report.h"
+
+namespace flashproof {
+namespace {
+
+JsonText json_of(const Finding& finding) {
+  return json_object({{"bucket", finding.bucket},
+                      {"kernel", finding.kernel},
+                      {"check", finding.check},
+                      {"kind", finding.kind},
+                      {"cases", finding.count},
+                      {"worst_ratio", finding.worst_ratio},
+                      {"why", finding.why},
+                      {"worst", json_object({{"id", finding.worst_id}, {"case", finding.worst_text}})},
+                      {"smallest", json_object({{"id", finding.smallest_id}, {"case", finding.smallest_text}})},
+                      {"replay", finding.replay}});
+}
+
+JsonText json_of(const KernelCount& count) {
+  std::vector<JsonMember> reasons;
+  for (const auto& [reason, times] : count.reasons) reasons.push_back({reason, times});
+  return json_object({{"cases", count.cases},
+                      {"passed", count.passed},
+                      {"failed", count.failed},
+                      {"inconclusive", count.inconclusive},
+                      {"rejected", count.rejected},
+                      {"reasons", json_object(reasons)}});
+}
+
+JsonText json_of(const WorstRatio& worst) {
+  return json_object({{"ratio", worst.ratio},
+                      {"kernel", worst.kernel},
+                      {"config", worst.config},
+                      {"case", worst.text},
+                      {"id", worst.id},
+                      {"assumed", worst.status},
+                      {"elements", worst.elements}});
+}
+
+}  // namespace
+
+JsonText json_of(const Summary& s) {
+  std::vector<JsonMember> kernels, worst, checks;
+  std::vector<JsonText> findings;
+  for (const auto& [name, count] : s.kernels) kernels.push_back({name, json_of(count)});
+  for (const auto& [dtype, outputs] : s.worst) {
+    std::vector<JsonMember> members;
+    for (const auto& [output, ratio] : outputs) members.push_back({output, json_of(ratio)});
+    worst.push_back({dtype, json_object(members)});
+  }
+  for (const auto& [bucket, finding] : s.findings) findings.push_back(json_of(finding));
+  for (const auto& [check, count] : s.checks_run) checks.push_back({check, count});
+  return json_object(
+      {{"id", citable_id(s.manifest)},
+       {"manifest", JsonText::raw(print(s.manifest))},
+       {"cases", s.cases},
+       {"checks", json_object(checks)},
+       {"undecided", s.undecided},
+       {"findings", json_array(findings)},
+       {"kernels", json_object(kernels)},
+       {"worst", json_object(worst)},
+       {"cells",
+        json_object({{"visited", s.cells.visited}, {"feasible", s.cells.feasible}, {"emptiest", s.cells.emptiest}})},
+       {"kernel_seconds", s.kernel_seconds},
+       {"oracle_seconds", s.oracle_seconds}});
+}
+
+std::string report_json(const Report& report) { return json_of(report.summary).text() + "\n"; }
+
+}  // namespace flashproof

@@ -1,0 +1,85 @@
+// The report as JUnit XML: a test suite a kernel, a test case a check.
+#include <fmt/format.h>
+
+#include "fuzz/report/report.h"
+
+namespace flashproof {
+namespace {
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else if (static_cast<unsigned char>(c) >= 0x20 || c == '\n')
+      out += c;  // XML 1.0 has no other control characters
+    else
+      out += ' ';
+  }
+  return out;
+}
+
+std::string test_case(const Report& report, const std::string& kernel, const std::string& check,
+                      const CheckCount& count) {
+  std::string test = fmt::format("    <testcase classname=\"{}\" name=\"{}\" time=\"{:.3f}\">\n", escaped(kernel),
+                                 escaped(check), count.seconds);
+  std::string failures, known;
+  for (const std::string& bucket : count.buckets) {
+    const auto accepted = report.accepted.find(bucket);
+    const auto found = report.summary.findings.find(bucket);
+    const std::string text =
+        bucket + (found == report.summary.findings.end() ? "" : ": " + found->second.why + "\n" + found->second.replay);
+    if (accepted == report.accepted.end())
+      failures += text + "\n";
+    else
+      known += "known: " + accepted->second + ": " + text + "\n";
+  }
+  if (!failures.empty())
+    test += fmt::format("      <failure message=\"{} of {} cases failed\">{}</failure>\n", count.failed,
+                        count.passed + count.failed + count.inconclusive, escaped(failures));
+  else if (count.passed == 0 && count.failed == 0)
+    test += fmt::format("      <skipped message=\"{} cases, all inconclusive\"/>\n", count.inconclusive);
+  if (!known.empty()) test += "      <system-out>" + escaped(known) + "</system-out>\n";
+  return test + "    </testcase>\n";
+}
+
+}  // namespace
+
+std::string report_junit(const Report& report) {
+  std::string suites;
+  int64_t tests = 0, failures = 0;
+  for (const auto& [kernel, count] : report.summary.kernels) {
+    std::string cases;
+    int64_t suite_tests = 0, suite_failures = 0;
+    for (const auto& [key, check_count] : report.checks) {
+      if (key.first != kernel) continue;
+      const std::string test = test_case(report, kernel, key.second, check_count);
+      ++suite_tests;
+      suite_failures += test.find("<failure") != std::string::npos;
+      cases += test;
+    }
+    if (suite_tests == 0) {
+      cases = fmt::format(
+          "    <testcase classname=\"{}\" name=\"cases\"><error message=\"no case ran: {} rejected\"/></testcase>\n",
+          escaped(kernel), count.rejected);
+      ++suite_tests;
+    }
+    suites += fmt::format("  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\">\n", escaped(kernel),
+                          suite_tests, suite_failures, int(cases.find("<error") != std::string::npos)) +
+              cases + "  </testsuite>\n";
+    tests += suite_tests, failures += suite_failures;
+  }
+  return fmt::format(
+             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"flashproof\" tests=\"{}\" "
+             "failures=\"{}\">\n",
+             tests, failures) +
+         suites + "</testsuites>\n";
+}
+
+}  // namespace flashproof
