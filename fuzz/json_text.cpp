@@ -12,10 +12,14 @@ std::string quoted(const std::string& string) {
   std::string text = "\"";
   for (const char c : string) {
     char escape[8];
-    if (c == '"' || c == '\\') text += '\\', text += c;
-    else if (c == '\n') text += "\\n";
-    else if (static_cast<unsigned char>(c) < 0x20) std::snprintf(escape, sizeof escape, "\\u%04x", c), text += escape;
-    else text += c;
+    if (c == '"' || c == '\\')
+      text += '\\', text += c;
+    else if (c == '\n')
+      text += "\\n";
+    else if (static_cast<unsigned char>(c) < 0x20)
+      std::snprintf(escape, sizeof escape, "\\u%04x", c), text += escape;
+    else
+      text += c;
   }
   return text + "\"";
 }

@@ -27,7 +27,8 @@ struct CommandLine::State {
 namespace {
 
 constexpr const char* exit_codes =
-    "Exit codes: 0 pass, 1 finding, 2 inconclusive, 64 wrong usage, 69 something needed is not there, 70 internal error,\n"
+    "Exit codes: 0 pass, 1 finding, 2 inconclusive, 64 wrong usage, 69 something needed is not there, 70 internal "
+    "error,\n"
     "77 skipped, 130 interrupted (resumable).";
 
 /// The help of a verb: the example, then what CLI11 makes of the flags.
@@ -62,7 +63,8 @@ std::string fault(const CLI::ParseError& error, const Verb::State& verb) {
   std::vector<std::string> extra = verb.app->remaining();
   if (dynamic_cast<const CLI::ExtrasError*>(&error) && !extra.empty()) {
     const std::string word = extra.front().substr(0, extra.front().find('='));
-    if (word.rfind('-', 0) == 0) return "`" + verb.app->get_name() + "` has no flag `" + word + "`" + hint(word, flags_of(*verb.app));
+    if (word.rfind('-', 0) == 0)
+      return "`" + verb.app->get_name() + "` has no flag `" + word + "`" + hint(word, flags_of(*verb.app));
     return "`" + verb.app->get_name() + "` has no use for the word `" + extra.front() + "`";
   }
   return "`" + verb.app->get_name() + "`: " + error.what();
@@ -113,6 +115,10 @@ Verb& Verb::words(const char* name, std::vector<std::string>& target, bool requi
   state_.app->add_option(name, target, help)->required(required)->type_name("");
   return *this;
 }
+Verb& Verb::required(const char* name) {
+  state_.app->get_option(name)->required();
+  return *this;
+}
 Verb& Verb::hidden() {
   state_.app->group("");
   return *this;
@@ -121,7 +127,9 @@ Verb& Verb::hidden() {
 CommandLine::CommandLine(const std::string& version) : state_(std::make_unique<State>()) {
   CLI::App& app = state_->app;
   app.name("flashproof");
-  app.description("Example: flashproof fuzz\n\nTells whether an attention kernel is right, how right, and why that can be believed.");
+  app.description(
+      "Example: flashproof fuzz\n\nTells whether an attention kernel is right, how right, and why that can be "
+      "believed.");
   app.footer(exit_codes);
   app.set_version_flag("--version", version);
   app.require_subcommand(1);
@@ -173,8 +181,10 @@ double parse_duration(const std::string& text) {
 
 std::string print_duration(double seconds) {
   char text[40];
-  if (seconds < 99.95) std::snprintf(text, sizeof text, "%.1f s", seconds);
-  else std::snprintf(text, sizeof text, "%d min %d s", int(seconds) / 60, int(seconds) % 60);
+  if (seconds < 99.95)
+    std::snprintf(text, sizeof text, "%.1f s", seconds);
+  else
+    std::snprintf(text, sizeof text, "%d min %d s", int(seconds) / 60, int(seconds) % 60);
   return text;
 }
 

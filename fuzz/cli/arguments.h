@@ -30,6 +30,8 @@ class Verb {
   Verb& word(const char* name, std::string&, bool required, const char* help);
   /// All remaining words; put it last.
   Verb& words(const char* name, std::vector<std::string>&, bool required, const char* help);
+  /// The option named so far must be given.
+  Verb& required(const char* name);
   /// Not shown in the help.
   Verb& hidden();
 

@@ -52,6 +52,16 @@ std::string demo_plugin_path() {
   return std::filesystem::exists(path) ? path : "";
 }
 
+TemporaryFolder::TemporaryFolder() : path_((std::filesystem::temp_directory_path() / "flashproof-XXXXXX").string()) {
+  if (mkdtemp(path_.data()) == nullptr)
+    throw UnavailableError("cannot create a folder like " + path_ + ": " + std::strerror(errno));
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
 std::string utc_stamp() {
   const std::time_t now = std::time(nullptr);
   char text[32];

@@ -28,6 +28,19 @@ std::string program_folder();
 /// The planted bug that `fuzz` shows its alarm on: a plug-in beside the program. "" when it is not there.
 std::string demo_plugin_path();
 
+/// A new folder under the system's folder for temporary files, removed with all that is in it at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 /// UTC as 20260131T235959Z, for names of folders.
 std::string utc_stamp();
 
