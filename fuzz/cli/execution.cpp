@@ -10,9 +10,9 @@
 namespace flashproof {
 namespace {
 
-std::string check_for_replay(const Execution& e) {
-  if (const Verdict* failure = e.judgement.failure()) return failure->check;
-  return e.job.checks.size() == 1 ? e.job.checks.front() : "";
+std::string check_for_replay(const Job& job, const Judgement& judgement) {
+  if (const Verdict* failure = judgement.failure()) return failure->check;
+  return job.checks.size() == 1 ? job.checks.front() : "";
 }
 
 /// The imposters that a verdict would have let pass and those it would have rejected.
@@ -38,7 +38,8 @@ std::string page_of(const Verdict& verdict) {
   if (!verdict.why.empty()) page += "      " + verdict.why + "\n";
   if (verdict.ratios.size() > 1) {
     page += "      by output     ";
-    for (const OutputRatio& ratio : verdict.ratios) page += fmt::format(" {} {:.4g}", name_of(ratio.output), ratio.ratio);
+    for (const OutputRatio& ratio : verdict.ratios)
+      page += fmt::format(" {} {:.4g}", name_of(ratio.output), ratio.ratio);
     page += '\n';
   }
   if (!verdict.assumed.empty()) page += "      assumed        " + verdict.assumed + "\n";
@@ -49,8 +50,9 @@ std::string page_of(const Verdict& verdict) {
 
 Execution execute_keeping(const LoadedKernel& kernel, const Job& job, const Limits& limits, bool in_process) {
   std::string reason;
-  if (!device_available(kernel, reason)) throw UnavailableError("kernel " + kernel.name + " cannot run here: " + reason);
-  Execution e{&kernel, job, {}, {}, {}};
+  if (!device_available(kernel, reason))
+    throw UnavailableError("kernel " + kernel.name + " cannot run here: " + reason);
+  Execution e{job, subject_of(kernel, job.c.problem, job.config), "", {}, {}, {}};
   Worker worker(kernel.name, limits);
   const RunOnce run_once = [&](const Run& run, const std::string& config) {
     e.runs.push_back(run);
@@ -58,6 +60,7 @@ Execution execute_keeping(const LoadedKernel& kernel, const Job& job, const Limi
     return e.results.back();
   };
   e.judgement = execute(run_once, kernel, job);
+  e.replay = replay_line(kernel, job, check_for_replay(job, e.judgement));
   return e;
 }
 
@@ -75,14 +78,14 @@ std::string output_hash(const Execution& e) {
 }
 
 std::string page_of(const Execution& e) {
-  const Subject subject = subject_of(*e.kernel, e.job.c.problem, e.job.config);
-  std::string page = fmt::format("{}: {} on {}{}\n", name_of(e.judgement.status()), print(e.job.c), e.kernel->name,
+  std::string page = fmt::format("{}: {} on {}{}\n", name_of(e.judgement.status()), print(e.job.c), e.subject.name,
                                  e.job.config.empty() ? "" : " with " + e.job.config);
   if (!e.judgement.rejected.empty()) page += "  the kernel does not take this problem: " + e.judgement.rejected + "\n";
   for (const Verdict& verdict : e.judgement.verdicts) page += page_of(verdict);
-  page += "arithmetic    " + (subject.arithmetic.empty() ? "unknown: the bound takes the worst case" : subject.arithmetic) + "\n";
+  page += "arithmetic    " +
+          (e.subject.arithmetic.empty() ? "unknown: the bound takes the worst case" : e.subject.arithmetic) + "\n";
   page += fmt::format("output bits   {} ({} runs)   case {}\n", output_hash(e), e.runs.size(), case_id(e.job.c));
-  return page + "replay        " + replay_line(*e.kernel, e.job, check_for_replay(e)) + "\n";
+  return page + "replay        " + e.replay + "\n";
 }
 
 JsonText json_of(const Execution& e) {
@@ -90,9 +93,9 @@ JsonText json_of(const Execution& e) {
   for (const Verdict& verdict : e.judgement.verdicts) verdicts.push_back(JsonText::raw(print(verdict)));
   return json_object({{"case", print(e.job.c)},
                       {"id", case_id(e.job.c)},
-                      {"kernel", e.kernel->name},
+                      {"kernel", e.subject.name},
                       {"config", e.job.config},
-                      {"arithmetic", subject_of(*e.kernel, e.job.c.problem, e.job.config).arithmetic},
+                      {"arithmetic", e.subject.arithmetic},
                       {"status", name_of(e.judgement.status())},
                       {"rejected", e.judgement.rejected},
                       {"verdicts", json_array(verdicts)},
@@ -100,7 +103,7 @@ JsonText json_of(const Execution& e) {
                       {"output_bits", output_hash(e)},
                       {"kernel_seconds", e.judgement.kernel_seconds},
                       {"oracle_seconds", e.judgement.oracle_seconds},
-                      {"replay", replay_line(*e.kernel, e.job, check_for_replay(e))}});
+                      {"replay", e.replay}});
 }
 
 }  // namespace flashproof

@@ -9,8 +9,9 @@
 namespace flashproof {
 
 struct Execution {
-  const LoadedKernel* kernel = nullptr;
   Job job;
+  Subject subject;
+  std::string replay;  ///< the line that shows this again
   Judgement judgement;
   std::vector<Run> runs;
   std::vector<RunResult> results;

@@ -1,0 +1,69 @@
+// See named_case.h.
+#include "fuzz/cli/named_case.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "fuzz/cli/options.h"
+#include "fuzz/summary.h"
+#include "reference/errors.h"
+
+namespace flashproof {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_id(const std::string& name) {
+  return name.size() == 16 &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isxdigit(c) && !std::isupper(c); });
+}
+
+NamedCase of_record(const Record& record) {
+  NamedCase named{record.text, record.kernel, record.config, {}};
+  for (const Verdict& verdict : record.verdicts)
+    if (verdict.status == Status::fail) named.checks = {verdict.check};
+  return named;
+}
+
+NamedCase of_witness(const Witness& witness) {
+  return {witness.text, witness.kernel, witness.config, {witness.verdict.check}};
+}
+
+NamedCase in_file(const std::string& path) {
+  const std::string text = read_text(path);
+  if (text.find("\"flashproof-witness\"") != std::string::npos) return of_witness(parse_witness(text));
+  if (text.find("\"flashproof-case\"") != std::string::npos)
+    return of_record(parse_record(text.substr(0, text.find('\n'))));
+  return {text.substr(0, text.find('\n')), "", "", {}};
+}
+
+NamedCase by_id(const std::string& id, const std::string& campaign) {
+  for (const Witness& witness : read_witnesses(campaign))
+    if (witness.id == id) return of_witness(witness);
+  for (const Record& record : read_records(campaign))
+    if (record.id == id) return of_record(record);
+  throw UsageError("the campaign " + campaign + " has no case with the id " + id +
+                   "; name another with --campaign DIR");
+}
+
+}  // namespace
+
+std::string newest_campaign() {
+  std::string newest;
+  if (fs::exists(campaigns_folder))
+    for (const auto& entry : fs::directory_iterator(campaigns_folder))
+      if (fs::exists(entry.path() / "manifest.json")) newest = std::max(newest, entry.path().string());
+  if (newest.empty()) throw UsageError(std::string("there is no campaign in ./") + campaigns_folder + "; name one");
+  return newest;
+}
+
+NamedCase find_case(const std::string& name, const std::string& campaign) {
+  std::error_code too_long_for_a_path;
+  if (fs::is_regular_file(name, too_long_for_a_path)) return in_file(name);
+  if (is_id(name)) return by_id(name, campaign.empty() ? newest_campaign() : campaign);
+  if (name.find(' ') == std::string::npos && (name.find('/') != std::string::npos || name.ends_with(".json")))
+    throw UsageError("there is no file " + name + "; a case's text looks like 'bf16 q4 k8 d64 causal seed=1'");
+  return {name, "", "", {}};
+}
+
+}  // namespace flashproof
