@@ -1,0 +1,162 @@
+// `fuzz`: a campaign. Without arguments 60 seconds over every built-in kernel and then a planted bug, which must be caught.
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "fuzz/campaign.h"
+#include "fuzz/cli/named_case.h"
+#include "fuzz/cli/options.h"
+#include "fuzz/cli/presets.h"
+#include "fuzz/cli/verbs.h"
+#include "fuzz/panel.h"
+#include "fuzz/report/report.h"
+
+namespace flashproof {
+namespace {
+
+constexpr double demo_seconds = 10;  // of the default minute
+constexpr double not_given = -1;
+
+struct Options {
+  Settings settings;
+  std::string preset;
+  double seconds = not_given, work = not_given;
+  int64_t cases = int64_t(not_given);
+  bool json = false;
+};
+
+/// A kernel whose device is not here is left out of the default list, and said so.
+std::vector<std::string> kernels_that_run_here() {
+  std::vector<std::string> names;
+  for (const std::string& name : builtin_kernels()) {
+    std::string reason;
+    if (device_available(load_kernel(name), reason))
+      names.push_back(name);
+    else
+      fmt::print(stderr, "flashproof: {} is left out: {}\n", name, reason);
+  }
+  return names;
+}
+
+/// A flag goes before the preset; without either the budget is a minute, or the manifest's.
+Settings settings_of(const Options& o) {
+  Settings s = o.settings;
+  if (s.directory.empty())
+    s.directory = s.resume ? newest_campaign() : std::string(campaigns_folder) + "/" + utc_stamp();
+  if (s.resume) {
+    const Manifest manifest = read_manifest(s.directory);
+    s.seconds = manifest.seconds, s.cases = manifest.cases, s.kernels = manifest.kernels;
+  }
+  if (!o.preset.empty()) {
+    const Preset& p = preset(o.preset);
+    s.seconds = p.seconds, s.cases = p.cases, s.work = p.work, s.reduce_seconds = p.reduce_seconds;
+  }
+  if (o.seconds >= 0 || o.cases >= 0) s.seconds = std::max(0.0, o.seconds), s.cases = std::max<int64_t>(0, o.cases);
+  if (o.work > 0) s.work = o.work;
+  if (s.kernels.empty()) s.kernels = kernels_that_run_here();
+  return s;
+}
+
+CampaignEnd run_with_panel(const Settings& s) {
+  Panel panel("flashproof fuzz · " + joined(s.kernels, " ") + " · seed " + std::to_string(s.seed), s.seconds, s.cases,
+              s.directory);
+  return run_campaign(s, interrupt_flag(), [&](const Summary& summary, double seconds, bool reducing) {
+    panel.show(summary, seconds, reducing);
+  });
+}
+
+std::string again_line(const Settings& s, const Summary& summary) {
+  std::string line = "./flashproof fuzz " + joined(summary.manifest.kernels) +
+                     fmt::format(" --seed {} --cases {}", summary.manifest.seed, summary.cases);
+  if (!s.checks.empty()) line += " --check " + joined(s.checks, ",");
+  for (const std::string& data : s.data) line += " --data " + data;
+  return line;
+}
+
+void print_end(const Settings& s, const CampaignEnd& end) {
+  fmt::print("{}stopped after {}: {}{}\n", page_of(end.summary), print_duration(end.seconds), name_of(end.reason),
+             end.storage_error.empty() ? "" : ": " + end.storage_error);
+  fmt::print("records in {}\nthe same cases again: {}\n", s.directory, again_line(s, end.summary));
+}
+
+/// The alarm is shown to work: a planted bug must be found. Returns 0, or the exit code of a failed show.
+int show_alarm(const Settings& main) {
+  const std::string plugin = demo_plugin_path();
+  if (plugin.empty()) {
+    fmt::print(stderr,
+               "flashproof: the planted bug {}/mutants/demo.so is not there, so the alarm could not be shown; build "
+               "the target `demo`\n",
+               program_folder());
+    return 69;
+  }
+  Settings s;
+  s.kernels = {plugin};
+  s.seed = main.seed;
+  s.seconds = 3 * demo_seconds;
+  s.max_findings = 1;
+  s.reduce_seconds = demo_seconds / 2;
+  s.directory = main.directory + "/demo";
+  const CampaignEnd end = run_with_panel(s);
+  if (end.reason == StopReason::interrupted) return 130;
+  if (end.summary.findings.empty()) {
+    fmt::print(
+        "\nTHE ALARM FAILED: a planted bug (a window off by one) was not found in {} cases. Do not trust passes of "
+        "this build.\n",
+        end.summary.cases);
+    return 70;
+  }
+  double reducing = 0;
+  for (const Witness& witness : read_witnesses(s.directory)) reducing += witness.reduce_seconds;
+  fmt::print(
+      "\nWANTED: a planted bug (a window off by one) was found in {} cases, {:.1f} s. This is the alarm working:\n",
+      end.summary.cases, end.seconds - reducing);
+  for (const auto& [bucket, finding] : end.summary.findings) fmt::print("WANTED {}", page_of(finding));
+  return 0;
+}
+
+int fuzz(const Options& o) {
+  Settings s = settings_of(o);
+  const bool bare =
+      o.settings.kernels.empty() && o.preset.empty() && o.seconds < 0 && o.cases < 0 && !s.resume && s.data.empty();
+  if (bare) s.seconds -= demo_seconds;
+  const CampaignEnd end = run_with_panel(s);
+  const int code = exit_code(end);
+  if (o.json)
+    fmt::print("{}\n", json_object({{"directory", s.directory},
+                                    {"stopped", name_of(end.reason)},
+                                    {"seconds", end.seconds},
+                                    {"exit_code", code},
+                                    {"summary", json_of(end.summary)}})
+                           .text());
+  else
+    print_end(s, end);
+  if (!bare || o.json || code == 130 || code == 69) return code;
+  const int alarm = show_alarm(s);
+  return alarm != 0 && code != 1 ? alarm : code;
+}
+
+}  // namespace
+
+void add_fuzz(CommandLine& line) {
+  auto o = std::make_shared<Options>();
+  Settings& s = o->settings;
+  line.verb("fuzz", "random cases on kernels, each judged by every check",
+            "fuzz cpu:flash2 ./mine.so --for 10m --out my-campaign", [o] { return fuzz(*o); })
+      .words("KERNEL", s.kernels, false, "kernels to fuzz; every built-in one without")
+      .duration("--for", o->seconds, "stop after this time (60s)")
+      .option("--cases", o->cases, "stop after so many cases")
+      .option("--preset", o->preset, "named settings: smoke, ci or nightly (`flashproof list presets`)")
+      .option("--seed", s.seed, "seed of the campaign (1); equal seeds give equal cases")
+      .option("--out", s.directory, "folder of the campaign (flashproof-campaigns/TIME)")
+      .flag("--resume", s.resume, "go on with the campaign in --out (the newest without); no case is lost or run twice")
+      .list("--check", s.checks, "only these checks (`flashproof list checks`)")
+      .list("--data", s.data, "safetensors files or folders of them, instead of generated data")
+      .option("--jobs", s.jobs, "engine threads, each with its own workers (one a core)")
+      .number("--work", o->work, "multiply-adds of a case, about (3e6)")
+      .option("--max-findings", s.max_findings, "stop after so many different findings")
+      .duration("--reduce-for", s.reduce_seconds, "time to reduce each finding (20s)")
+      .duration("--timeout", s.limits.seconds, "limit of one run, then it is a finding (20s)")
+      .flag("--json", o->json, "one JSON object on stdout at the end");
+}
+
+}  // namespace flashproof
