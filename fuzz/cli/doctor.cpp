@@ -1,0 +1,100 @@
+// `doctor`: what this machine and this build have, one line each, with what to do where something is missing.
+#include <filesystem>
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "fuzz/build_info.h"
+#include "fuzz/cli/options.h"
+#include "fuzz/cli/verbs.h"
+#include "fuzz/device_memory.h"
+#include "fuzz/json_text.h"
+
+namespace flashproof {
+namespace {
+
+struct Line {
+  const char* what;
+  std::string found;
+  std::string advice;  ///< "" where nothing is missing
+};
+
+/// Name of the first device, through the driver alone.
+std::string gpu_name() {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  const auto name = library ? reinterpret_cast<int (*)(char*, int, int)>(dlsym(library, "cuDeviceGetName")) : nullptr;
+  char text[128] = "a device";
+  if (name) name(text, sizeof text, 0);
+  return text;
+}
+
+Line gpu() {
+  std::string reason;
+  if (cuda_available(reason)) return {"gpu", gpu_name(), ""};
+  return {"gpu", reason, "CPU kernels work; for GPU kernels install NVIDIA's driver"};
+}
+
+Line nvrtc() {
+  for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12"})
+    if (dlopen(name, RTLD_NOW | RTLD_LOCAL)) return {"nvrtc", name, ""};
+  return {"nvrtc", "not here", "needed only to compile GPU kernels at run time; comes with the CUDA Toolkit"};
+}
+
+Line cuda_build() {
+  const std::string cuda = build_info().cuda;
+  return {"cuda build", cuda,
+          cuda == "none" ? "GPU kernels are not in this build; install the CUDA Toolkit (12.0 or later) and build again"
+                         : ""};
+}
+
+Line disk() {
+  std::error_code error;
+  const auto space = std::filesystem::space(".", error);
+  if (error) return {"disk", error.message(), "campaigns are written into the current folder"};
+  const double gib = double(space.available) / (1 << 30);
+  return {"disk", fmt::format("{:.1f} GiB free here", gib),
+          gib < 1 ? "a long campaign writes about 1 kB a case: make room" : ""};
+}
+
+Line alarm() {
+  const std::string path = demo_plugin_path();
+  return path.empty()
+             ? Line{"planted bug", "not beside the program", "`fuzz` cannot show its alarm: build the target `demo`"}
+             : Line{"planted bug", path, ""};
+}
+
+int doctor(bool json) {
+  const BuildInfo& build = build_info();
+  const double gib = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE)) / (1 << 30);
+  const std::vector<Line> lines = {
+      {"program", fmt::format("flashproof {} (commit {})", build.version, build.commit), ""},
+      {"compiler", fmt::format("{}, {}", build.compiler, build.flags), ""},
+      cuda_build(),
+      {"cores", std::to_string(sysconf(_SC_NPROCESSORS_ONLN)), ""},
+      {"memory", fmt::format("{:.1f} GiB", gib), gib < 2 ? "large cases may not fit: use --work 1e6" : ""},
+      disk(),
+      gpu(),
+      nvrtc(),
+      alarm()};
+  std::vector<JsonMember> members;
+  for (const Line& line : lines) {
+    members.push_back({line.what, json_object({{"found", line.found}, {"advice", line.advice}})});
+    if (!json)
+      fmt::print("{} {:<12} {}{}\n", line.advice.empty() ? "ok  " : "note", line.what, line.found,
+                 line.advice.empty() ? "" : ": " + line.advice);
+  }
+  if (json) fmt::print("{}\n", json_object(members).text());
+  return 0;
+}
+
+}  // namespace
+
+void add_doctor(CommandLine& line) {
+  auto json = std::make_shared<bool>(false);
+  line.verb("doctor", "what this machine has, and what is missing", "doctor", [json] { return doctor(*json); })
+      .flag("--json", *json, "one JSON object on stdout");
+}
+
+}  // namespace flashproof
