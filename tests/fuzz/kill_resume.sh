@@ -46,7 +46,8 @@ done
 wait "$engine"
 disturbed=$?
 
-duplicates=$(sed 's/.*"index":\([0-9]*\).*/\1/' "$folder"/killed/cases/*.jsonl | sort | uniq -d | wc -l)
+indices() { sed 's/^{"format":"[^"]*","version":[0-9]*,"index":\([0-9]*\),.*/\1/' "$1"/cases/*.jsonl; }
+duplicates=$(indices "$folder/killed" | sort | uniq -d | wc -l)
 echo "killed the engine $engine_kills times and a worker $worker_kills times over $cases cases; $duplicates indices recorded twice"
 if [ "$calm" -ne "$disturbed" ]; then echo "exit codes differ: $calm undisturbed, $disturbed disturbed"; tail -5 "$folder/killed.log"; exit 1; fi
 if [ "$duplicates" -ne 0 ] || ! diff <(records "$folder/calm") <(records "$folder/killed") | head -5; then exit 1; fi
