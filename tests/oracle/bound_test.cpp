@@ -1,0 +1,189 @@
+// oracle/bound: right kernels stay within it, a constructed case nearly reaches it, declaring arithmetic never raises it, its
+// terms add up, and it sees the planted faults of the table that other projects' tolerances were measured on.
+#include "oracle/bound.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <sstream>
+
+#include "tests/oracle/planted_faults.h"
+#include "tests/oracle/simulated_kernel.h"
+
+namespace flashproof {
+namespace {
+
+using test::SimulatedKernel;
+
+Inputs inputs_of(const std::string& text) { return make_inputs(parse_case(text)); }
+
+/// Largest (|result - exact| - radius) / bound of one output; infinity for a result that is not finite.
+double worst_ratio(const Outputs& results, OutputId id, const Values& values, const Bounds& bounds) {
+  double worst = 0;
+  const Tensor& tensor = tensor_of(results, id);
+  for (int64_t n = 0; n < int64_t(values[id].known.size()); ++n) {
+    const double bound = bounds.bound[int(id)][n], result = tensor.at(n), exact = values[id].mid[n];
+    if (!values[id].known[n] || std::isinf(bound) || result == exact) continue;
+    const double error = std::abs(result - exact) - values[id].radius[n];
+    if (error <= 0) continue;
+    worst = std::max(worst, std::isfinite(error) && bound > 0 ? error / bound : HUGE_VAL);
+  }
+  return worst;
+}
+
+SimulatedKernel draw_kernel() {
+  return {test::Algorithm(test::draw(0, 2)), {test::draw(1, 12), test::draw(1, 12)}, test::draw(1, 5)};
+}
+
+Problem draw_problem() {
+  constexpr DType dtypes[] = {DType::bf16, DType::fp16, DType::fp32};
+  Problem p = test::draw_problem(dtypes[test::draw(0, 2)], 24);
+  if (test::coin()) p.direction = Direction::backward_exact;
+  return p;
+}
+
+RC_GTEST_PROP(BoundTest, RightKernelsStayWithin, ()) {
+  static std::map<std::string, double> worst;  // by dtype and output, for the eye
+  const Problem p = draw_problem();
+  const Inputs in = test::draw_inputs(p);
+  const SimulatedKernel kernel = draw_kernel();
+  Outputs exact = make_outputs(p);
+  const bool read_exact = p.direction == Direction::backward_exact;
+  if (read_exact) correctly_rounded_forward(in, exact.o, exact.lse);
+  const Outputs results = test::run(kernel, in, read_exact ? &exact.o : nullptr, read_exact ? &exact.lse : nullptr);
+  const Values values = value_double(in, Sample{});
+  const Bounds bounds = bound(in, parse_arithmetic(test::arithmetic_of(kernel, p)), values);
+  for (int id = 0; id < output_count; ++id) {
+    const double ratio = worst_ratio(results, OutputId(id), values, bounds);
+    double& largest = worst[print(p).substr(0, 5) + name_of(OutputId(id))];
+    if (ratio > largest)
+      testing::Test::RecordProperty(print(p).substr(0, 4) + "_" + name_of(OutputId(id)),
+                                    std::to_string(largest = ratio));
+    RC_ASSERT(ratio <= 1.0);
+  }
+}
+
+/// One more field declared never raises a bound.
+RC_GTEST_PROP(BoundTest, DeclaringNeverRaisesIt, ()) {
+  const Problem p = draw_problem();
+  const Inputs in = test::draw_inputs(p);
+  const Values values = value_double(in, Sample{});
+  std::istringstream words(test::arithmetic_of(draw_kernel(), p));
+  std::vector<std::string> declared{std::istream_iterator<std::string>(words), {}};
+  std::string all, without;
+  const int64_t dropped = test::draw(0, int64_t(declared.size()) - 1);
+  for (int64_t n = 0; n < int64_t(declared.size()); ++n) {
+    if (n != dropped && test::draw(0, 3) == 0) continue;  // both lack some fields, one lacks one more
+    all += declared[n] + " ";
+    if (n != dropped) without += declared[n] + " ";
+  }
+  const Bounds more = bound(in, parse_arithmetic(all), values), less = bound(in, parse_arithmetic(without), values);
+  for (int id = 0; id < output_count; ++id)
+    for (size_t n = 0; n < more.bound[id].size(); ++n)
+      if (more.bound[id][n] > less.bound[id][n] * (1 + 1e-9))
+        RC_FAIL(declared[dropped] + " raises the bound of " + name_of(OutputId(id)) + ", with " + all);
+}
+
+RC_GTEST_PROP(BoundTest, TermsAddUp, ()) {
+  const Problem p = draw_problem();
+  const Inputs in = test::draw_inputs(p);
+  const Arithmetic arithmetic = parse_arithmetic(test::arithmetic_of(draw_kernel(), p));
+  const Bounds bounds = bound(in, arithmetic, value_double(in, Sample{}));
+  for (int id = 0; id < output_count; ++id) {
+    if (bounds.bound[id].empty()) continue;
+    const int64_t index = test::draw(0, int64_t(bounds.bound[id].size()) - 1);
+    double sum = 0;
+    for (const BoundTerm& term : bound_terms(in, arithmetic, OutputId(id), index)) sum += term.amount;
+    const double total = bounds.bound[id][index];
+    RC_ASSERT(sum == total || std::abs(sum - total) <= 1e-9 * total);
+  }
+}
+
+/// n keys with P just under the middle of two bf16 numbers and V = v, one with P = 1 and V = 0: every P is rounded the same way, the
+/// row sum is not, and O before its own rounding is just under the middle of two bf16 numbers too.
+TEST(BoundTest, IsNearlyReached) {
+  const double p = 0.501952, middle = 0.5 + 0x1p-9;
+  int64_t n = 0;
+  double v = 0, best = 0;
+  for (int64_t keys = 64; keys <= 1024; ++keys)
+    for (double value = 0.5; value < 1.1; value += 0x1p-8) {
+      const double o = value * 0.5 * double(keys) / (1 + double(keys) * p);
+      if (o < middle * (1 - 1e-4) && o > best) n = keys, v = value, best = o;
+    }
+  // q = 1 in three channels, k the score's leading bf16 digits in them; the scale is 1.
+  const std::string k = std::to_string(n + 1);
+  Inputs in = inputs_of("bf16 q1 k" + k + " d3/1 scale=1 data=normal");
+  double rest = std::log(p), digits[3];
+  for (double& digit : digits) rest -= digit = round_to(DType::bf16, rest);
+  for (int64_t j = 0; j <= n; ++j) {
+    for (int64_t c = 0; c < 3; ++c) in.k.set_bits(j * 3 + c, j == n ? 0 : encode(DType::bf16, digits[c]));
+    in.v.set_bits(j, j == n ? 0 : encode(DType::bf16, v));
+  }
+  for (int64_t c = 0; c < 3; ++c) in.q.set_bits(c, encode(DType::bf16, 1));
+  const SimulatedKernel kernel{test::Algorithm::flash2, {1, 2048}, 1};
+  const Values values = value_double(in, Sample{});
+  const Bounds bounds = bound(in, parse_arithmetic(test::arithmetic_of(kernel, in.problem)), values);
+  const double ratio = worst_ratio(test::run(kernel, in), OutputId::o, values, bounds);
+  RecordProperty("ratio", std::to_string(ratio));
+  std::printf("%ld keys, V = %g: error / bound = %.4f\n", n, v, ratio);
+  EXPECT_GE(ratio, 0.9);
+  EXPECT_LE(ratio, 1.0);
+}
+
+/// The table of planted faults: which are seen at S = 512, d = 128, bf16, normal data, by the bound alone.
+TEST(BoundTest, SeesPlantedFaults) {
+  const Inputs in = inputs_of("bf16 h2 q512 k512 d128 data=normal seed=3");
+  const Values values = value_double(in, Sample{});
+  const Bounds bounds =
+      bound(in,
+            parse_arithmetic("tile=128x128 scores=fp32 values=fp32 levels=1 exp=expf arg=sub s=fp32 prescaled=no "
+                             "p=bf16 normalized=no rowsum=1 splits=1 division=ieee"),
+            values);
+  int by_o = 0, by_l = 0;
+  for (int n = 0; n < test::fault_count; ++n) {
+    Outputs results;
+    test::faulty_forward(in, test::Fault(n), results);
+    const double o = worst_ratio(results, OutputId::o, values, bounds),
+                 l = worst_ratio(results, OutputId::lse, values, bounds);
+    std::printf("%-40s O %10.3f   L %10.3f\n", test::fault_names[n], o, l);
+    if (n == 0) {
+      EXPECT_LE(o, 1);
+      EXPECT_LE(l, 1);
+    } else {
+      by_o += o > 1;
+      by_l += l > 1;
+    }
+  }
+  std::printf("seen of 13: %d by O, %d by L\n", by_o, by_l);
+  EXPECT_GE(by_o, 8);
+  EXPECT_GE(by_l, 7);
+}
+
+TEST(BoundTest, FlagsOverflow) {
+  const Arithmetic arithmetic = parse_arithmetic(test::arithmetic_of({}, Problem{}));
+  const auto bounds_of = [&](const Inputs& in) { return bound(in, arithmetic, value_double(in, Sample{})); };
+  Inputs in = inputs_of("fp16 q1 k2 d8 scale=1 data=normal");
+  EXPECT_FALSE(bounds_of(in).overflow_possible);
+  for (int64_t n = 0; n < in.v.size(); ++n) in.v.set_bits(n, largest_bits(DType::fp16));
+  EXPECT_TRUE(bounds_of(in).overflow_possible) << "O at the top of fp16";
+  in = inputs_of("bf16 q1 k2 d8 scale=1 data=normal");
+  for (int64_t n = 0; n < in.q.size(); ++n) in.q.set_bits(n, encode(DType::bf16, 0x1p126));
+  EXPECT_TRUE(bounds_of(in).overflow_possible) << "scores beyond fp32";
+}
+
+/// Rows without keys: exact zeros and -infinity, so nothing is allowed for.
+TEST(BoundTest, AllowsNothingForEmptyRows) {
+  const Inputs in = inputs_of("bf16 q4 k2 d8 causal bwd data=normal");
+  const Values values = value_double(in, Sample{});
+  const Bounds bounds = bound(in, Arithmetic{}, values);
+  for (int64_t c = 0; c < 8; ++c) {
+    EXPECT_EQ(bounds.bound[int(OutputId::o)][c], 0);
+    EXPECT_EQ(bounds.bound[int(OutputId::dq)][c], 0);
+    EXPECT_GT(bounds.bound[int(OutputId::o)][3 * 8 + c], 0);
+  }
+}
+
+}  // namespace
+}  // namespace flashproof

@@ -1,0 +1,104 @@
+// Right kernels without the C interface: the algorithms of reference/ in rounded fp32, head by head, on logical tensors.
+#pragma once
+#include "reference/arithmetic.h"
+#include "reference/flash_decoding.h"
+#include "reference/standard.h"
+#include "tests/reference/small_inputs.h"
+
+namespace flashproof::test {
+
+enum class Algorithm { standard, flash2, decode };
+
+struct SimulatedKernel {
+  Algorithm algorithm = Algorithm::flash2;
+  TileSize tile{16, 16};
+  int64_t splits = 1;
+};
+
+/// Its arithmetic as declared text.
+inline std::string arithmetic_of(const SimulatedKernel& kernel, const Problem& p) {
+  constexpr const char* names[] = {"fp32", "bf16", "fp16", "e4m3", "e5m2"};
+  const std::string dtype = names[int(p.dtype)];
+  const bool standard = kernel.algorithm == Algorithm::standard;
+  const int64_t rows = standard ? std::max<int64_t>(max_used_length(p.q, p.batch), 1) : kernel.tile.rows;
+  const int64_t keys = standard ? std::max<int64_t>(max_used_length(p.k, p.batch), 1) : kernel.tile.keys;
+  return "tile=" + std::to_string(rows) + "x" + std::to_string(keys) +
+         " order=ascending scores=fp32 values=fp32 levels=1 exp=expf arg=sub tanh=accurate s=fp32 prescaled=no p=" + dtype +
+         " normalized=" + (standard ? "yes" : "no") +
+         " rowsum=1 splits=" + std::to_string(kernel.algorithm == Algorithm::decode ? kernel.splits : 1) +
+         " division=ieee ds=" + dtype + " d=rounded";
+}
+
+/// Rows first, first + step, ... of a tensor from a matrix whose elements are in the tensor's format.
+inline void store_rows(Tensor& tensor, int64_t first, int64_t step, const Matrix<float>& rows) {
+  for (int64_t i = 0; i < rows.rows; ++i)
+    for (int64_t c = 0; c < rows.columns; ++c)
+      tensor.set_bits((first + i * step) * rows.columns + c, encode(tensor.dtype, rows.row(i)[c]));
+}
+
+inline HeadOutputs<float> forward_head(const SimulatedKernel& kernel, const RoundedOps& ops, const Head<float>& head) {
+  if (kernel.algorithm == Algorithm::standard) return standard_forward(ops, head);
+  if (kernel.algorithm == Algorithm::flash2) return flash2_forward(ops, head, kernel.tile);
+  return flash_decoding_forward(ops, head, kernel.tile, kernel.splits);
+}
+
+/// Adds the head's part of the gradients; `o` and `l` are what the backward reads.
+inline void backward_head(const SimulatedKernel& kernel, const RoundedOps& ops, const Inputs& in, const HeadIndex& at,
+                          const Head<float>& head, const HeadOutputs<float>& read, HeadGradients<float>& sums, Outputs& out) {
+  sums.dq = Matrix<float>(at.seq_q, in.problem.head_dim);
+  sums.dbias.assign(head.rule.bias.size(), 0);
+  if (in.problem.sink) sums.dsink = float(out.dsink.at(at.h));
+  if (kernel.algorithm == Algorithm::standard) standard_backward(ops, head, read.o, read.l, sums);
+  else flash2_backward(ops, head, kernel.tile, read.o, read.l, sums);
+  finish_gradient(ops, sums.dq, head.rule.scale);
+  store_rows(out.dq, at.query_row(0), in.problem.heads, sums.dq);
+  if (in.problem.sink) out.dsink.set_bits(at.h, encode(DType::fp32, sums.dsink));
+  if (!in.problem.bias) return;
+  for (int64_t i = 0; i < at.seq_q; ++i)
+    for (int64_t j = 0; j < at.seq_k; ++j) {
+      const int64_t n = bias_index(in, at.b, at.h, i, j);
+      out.dbias.set_bits(n, encode(DType::fp32, float(out.dbias.at(n)) + sums.dbias[i * at.seq_k + j]));
+    }
+}
+
+/// All outputs; with direction backward_exact the gradients come from `exact_o` and `exact_l`.
+inline Outputs run(const SimulatedKernel& kernel, const Inputs& in, const Tensor* exact_o = nullptr,
+                   const Tensor* exact_l = nullptr) {
+  const Problem& p = in.problem;
+  Outputs out = make_outputs(p);
+  RoundedOps ops;
+  ops.p_format = p.dtype;
+  ops.output_format = output_dtype(p);
+  const int64_t group = p.heads / p.kv_heads;
+  for (int64_t b = 0; b < p.batch; ++b)
+    for (int64_t kv_head = 0; kv_head < p.kv_heads; ++kv_head) {
+      HeadGradients<float> sums;
+      Head<float> head;
+      for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+        const HeadIndex at = head_index(in, b, h);
+        head = head_of<float>(in, at);
+        HeadOutputs<float> forward = forward_head(kernel, ops, head);
+        store_rows(out.o, at.query_row(0), p.heads, forward.o);
+        for (int64_t i = 0; i < at.seq_q; ++i) out.lse.set_bits(at.query_row(i), encode(DType::fp32, forward.l[i]));
+        if (!has_backward(p)) continue;
+        if (sums.dk.rows == 0) {
+          sums.dk = Matrix<float>(at.seq_k, p.head_dim);
+          sums.dv = Matrix<float>(at.seq_k, p.value_dim);
+        }
+        if (exact_o != nullptr) {
+          forward.o = rows_of<float>(*exact_o, at.query_row(0), p.heads, at.seq_q, p.value_dim);
+          for (int64_t i = 0; i < at.seq_q; ++i) forward.l[i] = float(exact_l->at(at.query_row(i)));
+        }
+        backward_head(kernel, ops, in, at, head, forward, sums, out);
+      }
+      if (!has_backward(p)) continue;
+      const HeadIndex at = head_index(in, b, kv_head * group);
+      finish_gradient(ops, sums.dk, head.rule.scale);
+      finish_gradient(ops, sums.dv, head.rule.value_factor);
+      store_rows(out.dk, at.key_row(0), p.kv_heads, sums.dk);
+      store_rows(out.dv, at.key_row(0), p.kv_heads, sums.dv);
+    }
+  return out;
+}
+
+}  // namespace flashproof::test
