@@ -63,7 +63,7 @@ void note_ratio(Verdict& verdict, const Problem& problem, OutputId output, int64
     worst.ratio = ratio;
     worst.index = index;
   }
-  if (verdict.where.index < 0 || ratio > verdict.ratio) {
+  if (ratio > verdict.ratio || (verdict.where.index < 0 && verdict.ratio == 0)) {
     verdict.ratio = ratio;
     verdict.where = locate(problem, output, index);
   }

@@ -125,7 +125,7 @@ void judge_finite(Judging& j, OutputId id, int64_t index, double result, double 
     return;
   }
   const double error = std::abs(result - mid), ratio = error == 0 ? 0 : bound == 0 ? infinity : error / bound;
-  const bool worst = j.verdict.where.index < 0 || ratio > j.verdict.ratio;
+  const bool worst = ratio > j.verdict.ratio;
   note_ratio(j.verdict, j.in.problem, id, index, ratio);
   if (!values.condition.empty() && bound >= values.condition[index] && values.condition[index] > 0) ++j.vacuous;
   if (error - radius <= bound) return;

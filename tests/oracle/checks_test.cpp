@@ -1,0 +1,267 @@
+// oracle/checks: each check passes a right kernel and fails on a planted wrong result, with the kind that says what is wrong.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "oracle/check.h"
+#include "oracle/value.h"
+#include "tests/oracle/simulated_kernel.h"
+
+namespace flashproof {
+namespace {
+
+using test::SimulatedKernel;
+using PlannedRun = Run;  // testing::Test has a member Run
+
+const Check& check(const char* id) {
+  for (const Check& check : all_checks())
+    if (std::strcmp(check.id, id) == 0) return check;
+  throw std::logic_error(id);
+}
+
+Subject subject_of(const SimulatedKernel& kernel, const Problem& p) {
+  Subject subject;
+  subject.name = "simulated";
+  subject.arithmetic = test::arithmetic_of(kernel, p);
+  return subject;
+}
+
+/// What becomes of results before they are judged.
+using Fault = std::function<void(const PlannedRun&, const Inputs&, RunResult&)>;
+
+Verdict judged(const char* id, const Case& c, const SimulatedKernel& kernel, Subject subject, const Fault& fault = {}) {
+  const Check& of = check(id);
+  const std::vector<Run> runs = of.plan(c, subject);
+  std::vector<RunResult> results;
+  for (const PlannedRun& run : runs) {
+    const Inputs in = make_inputs(run.c);
+    RunResult result;
+    const bool exact = in.problem.direction == Direction::backward_exact;
+    Outputs read = make_outputs(in.problem);
+    if (exact) correctly_rounded_forward(in, read.o, read.lse);
+    result.outputs = test::run(kernel, in, exact ? &read.o : nullptr, exact ? &read.lse : nullptr);
+    if (fault) fault(run, in, result);
+    results.push_back(result);
+  }
+  return of.judge(c, subject, runs, results);
+}
+Verdict judged(const char* id, const std::string& text, const Fault& fault = {}) {
+  const Case c = parse_case(text);
+  const SimulatedKernel kernel;
+  return judged(id, c, kernel, subject_of(kernel, c.problem), fault);
+}
+
+/// The fault's kind is seen, and the right kernel is not accused.
+void expect_seen(const char* id, const std::string& text, const char* kind, const Fault& fault) {
+  EXPECT_EQ(judged(id, text).status, Status::pass) << judged(id, text).why;
+  const Verdict verdict = judged(id, text, fault);
+  EXPECT_EQ(verdict.status, Status::fail);
+  EXPECT_EQ(verdict.kind, kind) << verdict.why;
+  EXPECT_EQ(verdict.check, id);
+  EXPECT_GT(verdict.ratio, 1);
+  EXPECT_FALSE(verdict.why.empty());
+}
+
+RC_GTEST_PROP(ChecksTest, RightKernelsPassEveryCheck, ()) {
+  constexpr DType dtypes[] = {DType::bf16, DType::fp16, DType::fp32};
+  Case c;
+  c.problem = test::draw_problem(dtypes[test::draw(0, 2)], 20);
+  if (test::coin()) c.problem.direction = Direction::backward_exact;
+  c.recipe.seed = uint64_t(test::draw(0, 1 << 20));
+  const SimulatedKernel kernel{test::Algorithm(test::draw(0, 2)), {test::draw(1, 12), test::draw(1, 12)}, test::draw(1, 5)};
+  const Subject subject = subject_of(kernel, c.problem);
+  for (const char* id : {"bound", "readout", "exact_inputs", "isolation"}) {
+    if (!check(id).applies(c, subject)) continue;
+    const Verdict verdict = judged(id, c, kernel, subject);
+    if (verdict.status != Status::pass) RC_FAIL(verdict.check + ": " + verdict.why + " in " + print(c));
+  }
+}
+
+TEST(BoundCheck, FailsOnWrongValues) {
+  const std::string text = "bf16 h2 q9 k40 d16 causal bwd data=normal seed=5";
+  expect_seen("bound", text, "value", [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.o.set_bits(40, 0); });
+  expect_seen("bound", text, "value", [](const PlannedRun&, const Inputs&, RunResult& r) {
+    r.outputs.dv.set_bits(3, encode(DType::bf16, r.outputs.dv.at(3) + 0.25));
+  });
+  expect_seen("bound", text, "nan", [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.lse.set_bits(3, nan_bits(DType::fp32)); });
+  expect_seen("bound", text, "infinity", [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.dq.set_bits(3, infinity_bits(DType::bf16)); });
+  expect_seen("bound", text, "unwritten", [](const PlannedRun&, const Inputs&, RunResult& r) { r.memory.unwritten = "o: element 3"; });
+}
+
+TEST(BoundCheck, NamesTheWorstElement) {
+  const Verdict verdict = judged("bound", "bf16 h2 q9 k40 d16 data=normal seed=5", [](const PlannedRun&, const Inputs&, RunResult& r) {
+    r.outputs.o.set_bits((3 * 2 + 1) * 16 + 7, encode(DType::bf16, 5));
+    r.outputs.o.set_bits((8 * 2 + 0) * 16 + 2, encode(DType::bf16, 3));
+  });
+  EXPECT_EQ(print(verdict.where), "O[b=0 i=3 h=1 c=7]");
+  EXPECT_NE(verdict.why.find("O[b=0 i=3 h=1 c=7] is 5"), std::string::npos) << verdict.why;
+}
+
+TEST(BoundCheck, FollowsConventions) {
+  const Case c = parse_case("bf16 q4 k2 d8 causal data=normal");  // rows 0 and 1 see no key
+  const SimulatedKernel kernel;
+  Subject subject = subject_of(kernel, c.problem);
+  subject.conventions.empty_lse = FLASHPROOF_EMPTY_LSE_ZERO;
+  EXPECT_EQ(judged("bound", c, kernel, subject).kind, "empty-row");
+  subject.conventions.empty_lse = FLASHPROOF_EMPTY_LSE_UNDEFINED;
+  EXPECT_EQ(judged("bound", c, kernel, subject).status, Status::pass);
+  EXPECT_NE(judged("bound", c, kernel, subject).assumed.find("L of rows without keys"), std::string::npos);
+
+  subject = subject_of(kernel, c.problem);
+  const Fault base_2 = [](const PlannedRun&, const Inputs&, RunResult& r) {
+    for (int64_t n = 0; n < r.outputs.lse.size(); ++n)
+      r.outputs.lse.set_bits(n, encode(DType::fp32, r.outputs.lse.at(n) * 1.4426950408889634));
+  };
+  EXPECT_EQ(judged("bound", c, kernel, subject, base_2).kind, "value");
+  subject.conventions.lse_base = FLASHPROOF_LSE_BASE_2;
+  EXPECT_EQ(judged("bound", c, kernel, subject, base_2).status, Status::pass);
+
+  const Fault wrong_empty_o = [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.o.set_bits(0, encode(DType::bf16, 1)); };
+  subject = subject_of(kernel, c.problem);
+  EXPECT_EQ(judged("bound", c, kernel, subject, wrong_empty_o).kind, "value");
+  subject.conventions.empty_o = FLASHPROOF_EMPTY_O_UNDEFINED;
+  EXPECT_EQ(judged("bound", c, kernel, subject, wrong_empty_o).status, Status::pass);
+}
+
+TEST(BoundCheck, WantsNanWhereTheInputsHaveIt) {
+  const std::string text = "bf16 q3 k4 d8 data=normal set=v[0,1,0,2]:0x7fc0";
+  expect_seen("bound", text, "nan-lost", [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.o.set_bits(2, 0); });
+}
+
+TEST(BoundCheck, IsInconclusiveWhereFormatsMayOverflow) {
+  const Verdict verdict = judged("bound", "bf16 q2 k64 d8 data=saturating");
+  EXPECT_EQ(verdict.status, Status::inconclusive);
+  EXPECT_EQ(verdict.kind, "overflow");
+}
+
+TEST(BoundCheck, SaysWhatWasAssumed) {
+  const Case c = parse_case("bf16 q2 k8 d8 data=normal");
+  Subject subject;
+  const Verdict verdict = judged("bound", c, {}, subject);
+  EXPECT_EQ(verdict.status, Status::pass);
+  EXPECT_NE(verdict.assumed.find("not declared (tile, scores"), std::string::npos) << verdict.assumed;
+}
+
+TEST(BoundCheck, KnowsItsPower) {
+  const Case c = parse_case("bf16 q64 k64 d64 causal data=normal");
+  std::string rejected;
+  for (const Imposter& imposter : power_of(c, subject_of({}, c.problem)))
+    if (imposter.rejected) rejected += imposter.name + "; ";
+  EXPECT_EQ(rejected, "zeros; mean of V; mask off by one; scale 1 % off; base-2 L; one key dropped; ");
+  // Constant V: O says nothing of the weights, but L does.
+  Subject no_l = subject_of({}, c.problem);
+  no_l.conventions.lse_base = FLASHPROOF_LSE_NONE;
+  for (const Imposter& imposter : power_of(parse_case("bf16 q64 k64 d64 causal data=constant_v"), no_l))
+    EXPECT_EQ(imposter.rejected, imposter.name == "zeros") << imposter.name;
+}
+
+/// O of a kernel with another mask, on the check's own data.
+Fault with_mask(void (*change)(Mask&)) {
+  return [change](const PlannedRun&, const Inputs& in, RunResult& r) {
+    Inputs other = in;
+    change(other.problem.mask);
+    r.outputs = test::run({}, other);
+  };
+}
+
+TEST(ReadoutCheck, SeesEachKey) {
+  const std::string text = "fp16 h2 q9 k40 d8 window=5,3 causal softcap=20 data=normal";
+  expect_seen("readout", text, "missing-key", with_mask([](Mask& mask) { mask.window_left = 4; }));
+  expect_seen("readout", text, "hidden-key", with_mask([](Mask& mask) { mask.window_left = 6; }));
+  expect_seen("readout", text, "hidden-key", with_mask([](Mask& mask) { mask.causal = false; }));
+  expect_seen("readout", text, "nan", [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.o.set_bits(0, nan_bits(DType::fp16)); });
+}
+
+TEST(ExactInputsCheck, SeesOneUlp) {
+  const std::string text = "bf16 q9 k16 d8 dropout=0.5@3 data=normal";
+  expect_seen("exact_inputs", text, "value", [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.o.set_bits(11, r.outputs.o.bits(11) ^ 1); });
+  expect_seen("exact_inputs", text, "value", [](const PlannedRun&, const Inputs& in, RunResult& r) {
+    Inputs other = in;
+    other.problem.dropout->seed += 1;
+    r.outputs = test::run({}, other);
+  });
+}
+
+TEST(ExactInputsCheck, AppliesWhereAllIsExact) {
+  const auto applies = [](const std::string& text, const std::string& arithmetic) {
+    const Case c = parse_case(text);
+    Subject subject = subject_of({}, c.problem);
+    if (!arithmetic.empty()) subject.arithmetic = arithmetic;
+    return check("exact_inputs").applies(c, subject);
+  };
+  EXPECT_TRUE(applies("bf16 q1 k64 d8", ""));
+  EXPECT_FALSE(applies("bf16 q1 k63 d8", ""));
+  EXPECT_TRUE(applies("bf16 q1 k63 d8 window=0,open", ""));
+  EXPECT_FALSE(applies("bf16 q1 k64 d8", "splits=2"));
+  EXPECT_FALSE(applies("e4m3 q1 k1024 d8", "splits=1 normalized=yes p=e4m3")) << "1/1024 is below e4m3";
+}
+
+TEST(IsolationCheck, SeesLeaksAndStrayWrites) {
+  const std::string text = "bf16 h2 q9 k20 d8 causal bwd data=normal";
+  expect_seen("isolation", text, "leak", [](const PlannedRun& run, const Inputs&, RunResult& r) {
+    if (run.placement.largest_hidden) r.outputs.dk.set_bits(5, r.outputs.dk.bits(5) ^ 1);
+  });
+  expect_seen("isolation", text, "red-zone", [](const PlannedRun&, const Inputs&, RunResult& r) { r.memory.red_zone = "o: past its end"; });
+  expect_seen("isolation", text, "input-changed", [](const PlannedRun&, const Inputs&, RunResult& r) { r.memory.input_changed = "q"; });
+  expect_seen("isolation", text, "tail", [](const PlannedRun&, const Inputs&, RunResult& r) { r.memory.tail_touched = "o"; });
+}
+
+TEST(IsolationCheck, ComparesNoGradientsOfARandomOrder) {
+  const Case c = parse_case("bf16 q9 k20 d8 bwd data=normal");
+  Subject subject = subject_of({}, c.problem);
+  subject.conventions.deterministic = 0;
+  const Verdict verdict = judged("isolation", c, {}, subject, [](const PlannedRun& run, const Inputs&, RunResult& r) {
+    if (run.placement.largest_hidden) r.outputs.dk.set_bits(5, r.outputs.dk.bits(5) ^ 1);
+  });
+  EXPECT_EQ(verdict.status, Status::pass);
+}
+
+TEST(RejectCheck, WantsARefusal) {
+  const Case c = parse_case("bf16 q9 k20 d8 data=normal");
+  const Check& reject = check("reject");
+  const Subject subject;  // lacks every feature
+  const std::vector<PlannedRun> runs = reject.plan(c, subject);
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_NE(runs[0].mutation, IllegalMutation::none);
+  EXPECT_NE(print(runs[1].c.problem), print(c.problem));
+  RunResult refused, accepted, crashed;
+  refused.status = RunStatus::rejected;
+  crashed.status = RunStatus::crash;
+  const auto kind = [&](const RunResult& first, const RunResult& second) {
+    const std::vector<RunResult> results{first, second};
+    return reject.judge(c, subject, runs, results).kind;
+  };
+  EXPECT_EQ(kind(refused, refused), "");
+  EXPECT_EQ(kind(accepted, refused), "accepted");
+  EXPECT_EQ(kind(refused, accepted), "accepted");
+  EXPECT_EQ(kind(crashed, refused), "crash");
+}
+
+TEST(RejectCheck, SpoilsOneField) {
+  for (int n = 1; n < illegal_mutation_count; ++n) {
+    flashproof_problem whole = {}, spoiled = {};
+    whole.heads = spoiled.heads = 2;
+    whole.kv_heads = spoiled.kv_heads = 1;
+    whole.head_dim = spoiled.head_dim = 8;
+    apply(IllegalMutation(n), spoiled);
+    EXPECT_NE(std::memcmp(&whole, &spoiled, sizeof whole), 0) << name_of(IllegalMutation(n));
+  }
+}
+
+TEST(Checks, ReportWhatDidNotRun) {
+  for (const char* id : {"bound", "readout", "exact_inputs", "isolation"}) {
+    const auto with_status = [&](RunStatus status) {
+      return judged(id, "bf16 q4 k8 d8 data=normal", [status](const PlannedRun&, const Inputs&, RunResult& r) { r.status = status; });
+    };
+    EXPECT_EQ(with_status(RunStatus::crash).kind, "crash");
+    EXPECT_EQ(with_status(RunStatus::timeout).kind, "timeout");
+    EXPECT_EQ(with_status(RunStatus::error).status, Status::fail);
+    EXPECT_EQ(with_status(RunStatus::rejected).status, Status::rejected);
+  }
+}
+
+}  // namespace
+}  // namespace flashproof
