@@ -1,6 +1,7 @@
 // See arguments.h.
 #include "fuzz/cli/arguments.h"
 
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -58,6 +59,17 @@ std::string hint(const std::string& word, const std::vector<std::string>& right)
   return nearest.empty() ? "" : "; did you mean `" + nearest + "`?";
 }
 
+/// A whole number of at least 0.
+template <class Integer>
+Integer parse_whole(const std::string& text) {
+  Integer number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size() || (std::is_signed_v<Integer> && number < 0))
+    throw UsageError("`" + text + "` is no whole number" +
+                     (error == std::errc::result_out_of_range ? " that fits" : ""));
+  return number;
+}
+
 /// What was wrong with a verb's words, in one sentence.
 std::string fault(const CLI::ParseError& error, const Verb::State& verb) {
   std::vector<std::string> extra = verb.app->remaining();
@@ -74,6 +86,20 @@ std::string fault(const CLI::ParseError& error, const Verb::State& verb) {
 
 Verb::Verb(State& state) : state_(state) {}
 
+Verb& Verb::parsed(const char* names, const char* help, const char* type,
+                   std::function<void(const std::string&)> parse) {
+  const std::string name = names;
+  const auto named = [name, parse](const std::string& text) {
+    try {
+      parse(text);
+    } catch (const UsageError& error) {
+      throw UsageError(name + ": " + error.what());
+    }
+  };
+  state_.app->add_option_function<std::string>(names, named, help)->type_name(type);
+  return *this;
+}
+
 Verb& Verb::flag(const char* names, bool& target, const char* help) {
   state_.app->add_flag(names, target, help);
   return *this;
@@ -83,29 +109,34 @@ Verb& Verb::option(const char* names, std::string& target, const char* help) {
   return *this;
 }
 Verb& Verb::option(const char* names, int64_t& target, const char* help) {
-  state_.app->add_option(names, target, help)->check(CLI::NonNegativeNumber);
-  return *this;
+  return parsed(names, help, "NUMBER", [&target](const std::string& text) { target = parse_whole<int64_t>(text); });
 }
 Verb& Verb::option(const char* names, uint64_t& target, const char* help) {
-  state_.app->add_option(names, target, help);
-  return *this;
+  return parsed(names, help, "NUMBER", [&target](const std::string& text) { target = parse_whole<uint64_t>(text); });
 }
 Verb& Verb::option(const char* names, int& target, const char* help) {
-  state_.app->add_option(names, target, help)->check(CLI::NonNegativeNumber);
-  return *this;
+  return parsed(names, help, "NUMBER", [&target](const std::string& text) { target = parse_whole<int>(text); });
 }
 Verb& Verb::number(const char* names, double& target, const char* help) {
-  state_.app->add_option(names, target, help)->check(CLI::PositiveNumber);
-  return *this;
+  return parsed(names, help, "NUMBER", [&target](const std::string& text) {
+    char* end = nullptr;
+    target = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != 0 || !(target > 0) || !std::isfinite(target))
+      throw UsageError("`" + text + "` is no number above 0");
+  });
 }
 Verb& Verb::duration(const char* names, double& seconds, const char* help) {
-  const auto read = [&seconds](const std::string& text) { seconds = parse_duration(text); };
-  state_.app->add_option_function<std::string>(names, read, help)->type_name("TIME");
-  return *this;
+  return parsed(names, help, "TIME", [&seconds](const std::string& text) { seconds = parse_duration(text); });
 }
 Verb& Verb::list(const char* names, std::vector<std::string>& target, const char* help) {
-  state_.app->add_option(names, target, help)->delimiter(',')->expected(1)->type_name("A,B");
-  return *this;
+  return parsed(names, help, "A,B", [&target](const std::string& text) {
+    target.clear();
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      target.push_back(text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  });
 }
 Verb& Verb::word(const char* name, std::string& target, bool required, const char* help) {
   state_.app->add_option(name, target, help)->required(required)->type_name("");
@@ -155,6 +186,9 @@ int CommandLine::run(int count, char** words) {
   Verb::State* verb = nullptr;
   for (Verb::State& candidate : state_->verbs)
     if (candidate.app->get_name() == first) verb = &candidate;
+  if (verb == nullptr && first[0] == '-' && first != "--help" && first != "-h" && first != "--version")
+    throw UsageError("there is no flag `" + first + "` before a verb" + hint(first, {"--help", "--version"}) +
+                     "\n  example: flashproof fuzz --for 60s");
   if (verb == nullptr && first[0] != '-')
     throw UsageError("there is no verb `" + first + "`" + hint(first, names_of(state_->verbs)) +
                      "\n  example: flashproof fuzz --for 60s\n  `flashproof --help` lists all verbs");
@@ -165,6 +199,8 @@ int CommandLine::run(int count, char** words) {
   } catch (const CLI::ParseError& error) {
     if (verb == nullptr) throw UsageError(std::string(error.what()) + "\n  example: flashproof fuzz --for 60s");
     throw UsageError(fault(error, *verb) + "\n  example: flashproof " + verb->example);
+  } catch (const UsageError& error) {
+    throw UsageError(std::string(error.what()) + "\n  example: flashproof " + verb->example);
   }
   return verb->run();
 }

@@ -36,6 +36,7 @@ class Verb {
   Verb& hidden();
 
  private:
+  Verb& parsed(const char* names, const char* help, const char* type, std::function<void(const std::string&)> parse);
   State& state_;
 };
 

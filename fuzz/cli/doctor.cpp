@@ -60,9 +60,8 @@ Line disk() {
 
 Line alarm() {
   const std::string path = demo_plugin_path();
-  return path.empty()
-             ? Line{"planted bug", "not beside the program", "`fuzz` cannot show its alarm: build the target `demo`"}
-             : Line{"planted bug", path, ""};
+  return path.empty() ? Line{"planted bug", "not beside the program", "`fuzz` cannot show its alarm: build all targets"}
+                      : Line{"planted bug", path, ""};
 }
 
 int doctor(bool json) {

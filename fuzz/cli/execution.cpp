@@ -35,7 +35,7 @@ std::string page_of(const Verdict& verdict) {
   if (verdict.judged > 0) page += fmt::format("  ({} elements)", verdict.judged);
   if (verdict.undecided > 0) page += fmt::format(", {} undecided", verdict.undecided);
   page += '\n';
-  if (!verdict.why.empty()) page += "      " + verdict.why + "\n";
+  if (!verdict.why.empty() && verdict.status != Status::pass) page += "      " + verdict.why + "\n";
   if (verdict.ratios.size() > 1) {
     page += "      by output     ";
     for (const OutputRatio& ratio : verdict.ratios)
@@ -47,6 +47,11 @@ std::string page_of(const Verdict& verdict) {
 }
 
 }  // namespace
+
+void add_power(Execution& e) {
+  for (Verdict& verdict : e.judgement.verdicts)
+    if (verdict.check == "bound") verdict.power = power_of(e.job.c, e.subject);
+}
 
 Execution execute_keeping(const LoadedKernel& kernel, const Job& job, const Limits& limits, bool in_process) {
   std::string reason;
@@ -60,6 +65,7 @@ Execution execute_keeping(const LoadedKernel& kernel, const Job& job, const Limi
     return e.results.back();
   };
   e.judgement = execute(run_once, kernel, job);
+  add_power(e);
   e.replay = replay_line(kernel, job, check_for_replay(job, e.judgement));
   return e;
 }

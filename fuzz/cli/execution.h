@@ -20,6 +20,9 @@ struct Execution {
 /// Runs the job in a worker, or in this process for a debugger. UnavailableError when the kernel's device is not here.
 Execution execute_keeping(const LoadedKernel&, const Job&, const Limits&, bool in_process);
 
+/// Adds to the verdict of `bound` which wrong answers it would have rejected.
+void add_power(Execution&);
+
 /// 16 hexadecimal digits of SHA-256 over the bits of every output of every run: equal for replays that agree bit for bit.
 std::string output_hash(const Execution&);
 

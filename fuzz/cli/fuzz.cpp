@@ -84,7 +84,7 @@ int show_alarm(const Settings& main) {
   const std::string plugin = demo_plugin_path();
   if (plugin.empty()) {
     fmt::print(stderr,
-               "flashproof: the planted bug {}/mutants/demo.so is not there, so the alarm could not be shown; build "
+               "flashproof: there is no planted bug in {}/mutants, so the alarm could not be shown; build "
                "the target `demo`\n",
                program_folder());
     return 69;

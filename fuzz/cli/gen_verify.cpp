@@ -156,6 +156,7 @@ int verify(Options o) {
     }
     e.judgement.verdicts.push_back(p.check->judge(c, subject, p.runs, results));
   }
+  add_power(e);
   if (!o.dump.empty()) dump(e, o.dump);
   fmt::print("{}", o.json ? json_of(e).text() + "\n" : page_of(e));
   return exit_code(e.judgement.status());

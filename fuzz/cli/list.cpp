@@ -35,7 +35,8 @@ Section kernels() {
     for (int f = 0; f < feature_count; ++f)
       if (admits(kernel, Feature(f))) features += (features.empty() ? "" : " ") + std::string(name_of(Feature(f)));
     if (!device_available(kernel, reason)) features = "not here: " + reason + "; " + features;
-    if (kernel.table->tunables && *kernel.table->tunables) features += std::string("; config: ") + kernel.table->tunables;
+    if (kernel.table->tunables && *kernel.table->tunables)
+      features += std::string("; config: ") + kernel.table->tunables;
     section.lines.push_back({name, features});
   }
   return section;
@@ -84,8 +85,8 @@ const std::vector<std::string> section_names = {"kernels", "checks", "families",
 int list(const Options& options) {
   const auto wanted = std::find(section_names.begin(), section_names.end(), options.what);
   if (!options.what.empty() && wanted == section_names.end())
-    throw UsageError("there is no list of `" + options.what + "`; did you mean `" + nearest_word(options.what, section_names) +
-                     "`?\n  example: flashproof list kernels");
+    throw UsageError("there is no list of `" + options.what + "`; did you mean `" +
+                     nearest_word(options.what, section_names) + "`?\n  example: flashproof list kernels");
   std::vector<JsonMember> json;
   for (size_t s = 0; s < section_names.size(); ++s) {
     if (!options.what.empty() && section_names[s] != options.what) continue;
@@ -106,7 +107,8 @@ int list(const Options& options) {
 
 void add_list(CommandLine& line) {
   auto options = std::make_shared<Options>();
-  line.verb("list", "what is there: kernels, checks, families, features, presets", "list kernels", [options] { return list(*options); })
+  line.verb("list", "what is there: kernels, checks, families, features, presets", "list kernels",
+            [options] { return list(*options); })
       .word("what", options->what, false, "kernels, checks, families, features or presets; all without")
       .flag("--json", options->json, "one JSON object on stdout");
 }

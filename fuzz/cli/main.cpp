@@ -11,8 +11,8 @@ namespace {
 
 std::string version() {
   const flashproof::BuildInfo& info = flashproof::build_info();
-  return std::string("flashproof ") + info.version + " (commit " + info.commit + ", " + info.compiler + ", CUDA " + info.cuda +
-         ", " + info.flags + ")";
+  return std::string("flashproof ") + info.version + " (commit " + info.commit + ", " + info.compiler + ", CUDA " +
+         info.cuda + ", " + info.flags + ")";
 }
 
 int fail(int code, const char* kind, const std::exception& error) {
@@ -28,8 +28,9 @@ int main(int count, char** words) {
   handle_interrupts();
   try {
     CommandLine line(version());
-    for (const auto add : {add_fuzz, add_check, add_replay, add_gate, add_reduce, add_bound, add_gen, add_verify, add_trace, add_list,
-                           add_status, add_report, add_mutants, add_selftest, add_doctor, add_worker})
+    for (const auto add :
+         {add_fuzz, add_check, add_replay, add_gate, add_reduce, add_bound, add_gen, add_verify, add_trace, add_list,
+          add_status, add_report, add_mutants, add_selftest, add_doctor, add_worker})
       add(line);
     return line.run(count, words);
   } catch (const UsageError& error) {

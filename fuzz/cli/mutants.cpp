@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "fuzz/campaign.h"
 #include "fuzz/cli/options.h"
 #include "fuzz/cli/verbs.h"
 #include "fuzz/common_rules.h"
 #include "fuzz/json_text.h"
+#include "fuzz/mutant_manifest.h"
 #include "fuzz/reduce.h"
 #include "reference/errors.h"
 
@@ -22,11 +22,6 @@ struct Options {
   double seconds = 60, reduce_seconds = 20;
   int seeds = 3;
   bool json = false;
-};
-
-/// One entry of DIR/manifest.json.
-struct Mutant {
-  std::string name, file, base, category, title;
 };
 
 struct Hunt {
@@ -56,21 +51,6 @@ struct Row {
     return best;
   }
 };
-
-std::vector<Mutant> read_manifest_of(const std::string& directory) {
-  const std::string path = directory + "/manifest.json";
-  const nlohmann::json json = nlohmann::json::parse(read_text(path), nullptr, false);
-  const nlohmann::json& list = json.is_object() && json.contains("mutants") ? json["mutants"] : json;
-  if (!list.is_array()) throw UsageError(path + " is no list of planted bugs; build them with the target `mutants`");
-  std::vector<Mutant> mutants;
-  for (const auto& m : list) {
-    for (const char* key : {"name", "file", "base", "category", "title"})
-      if (!m.is_object() || !m.contains(key) || !m[key].is_string())
-        throw UsageError(path + ": entry " + std::to_string(mutants.size()) + " has no text `" + key + "`");
-    mutants.push_back({m["name"], m["file"], m["base"], m["category"], m["title"]});
-  }
-  return mutants;
-}
 
 Hunt hunt(const std::string& plugin, uint64_t seed, const Options& o) {
   const TemporaryFolder folder;
@@ -110,16 +90,22 @@ std::string found_by(bool RuleVerdict::*rule, const std::vector<RuleVerdict>& bu
 
 Row examine(const Mutant& mutant, const Options& o, std::map<std::string, std::vector<RuleVerdict>>& right) {
   Row row{mutant, {}, "-", "-", ""};
-  const std::string plugin = o.directory + "/" + mutant.file;
-  const LoadedKernel& kernel = load_kernel(plugin);
-  if (!device_available(kernel, row.unusable)) return row;
-  for (int seed = 1; seed <= o.seeds && !interrupt_flag(); ++seed) row.hunts.push_back(hunt(plugin, uint64_t(seed), o));
+  const LoadedKernel* kernel = nullptr;
+  try {
+    kernel = &load_kernel(mutant.library);
+  } catch (const UnavailableError& error) {
+    row.unusable = error.what();
+    return row;
+  }
+  if (!device_available(*kernel, row.unusable)) return row;
+  for (int seed = 1; seed <= o.seeds && !interrupt_flag(); ++seed)
+    row.hunts.push_back(hunt(mutant.library, uint64_t(seed), o));
   if (right.count(mutant.base) == 0) {
     Worker worker(mutant.base, Limits{});
     right[mutant.base] = judge_by_common_rules(worker, load_kernel(mutant.base));
   }
-  Worker worker(plugin, Limits{});
-  const std::vector<RuleVerdict> bug = judge_by_common_rules(worker, kernel);
+  Worker worker(mutant.library, Limits{});
+  const std::vector<RuleVerdict> bug = judge_by_common_rules(worker, *kernel);
   row.allclose = found_by(&RuleVerdict::allclose, bug, right[mutant.base]);
   row.twice = found_by(&RuleVerdict::twice, bug, right[mutant.base]);
   return row;
@@ -186,7 +172,7 @@ int mutants(const Options& o) {
   if (!o.json)
     fmt::print("{:<34} {:<10} {:<22} {:<18} {:<8} {:<8} {}\n", "planted bug", "verdict", "by", "seconds a seed",
                "allclose", "2x rule", "what is wrong");
-  for (const Mutant& mutant : read_manifest_of(o.directory)) {
+  for (const Mutant& mutant : read_mutants(o.directory)) {
     if (interrupt_flag()) break;
     if (!o.only.empty() && std::find(o.only.begin(), o.only.end(), mutant.name) == o.only.end()) continue;
     rows.push_back(examine(mutant, o, right));

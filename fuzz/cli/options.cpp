@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "fuzz/mutant_manifest.h"
 #include "reference/errors.h"
 
 namespace flashproof {
@@ -48,8 +49,11 @@ int exit_code(Status status) { return status == Status::pass ? 0 : status == Sta
 std::string program_folder() { return std::filesystem::read_symlink("/proc/self/exe").parent_path().string(); }
 
 std::string demo_plugin_path() {
-  const std::string path = program_folder() + "/mutants/demo.so";
-  return std::filesystem::exists(path) ? path : "";
+  const std::string folder = program_folder() + "/mutants";
+  if (!std::filesystem::exists(folder + "/manifest.json")) return "";
+  for (const Mutant& mutant : read_mutants(folder))
+    if (mutant.demo && std::filesystem::exists(mutant.library)) return mutant.library;
+  return "";
 }
 
 TemporaryFolder::TemporaryFolder() : path_((std::filesystem::temp_directory_path() / "flashproof-XXXXXX").string()) {

@@ -25,7 +25,7 @@ int exit_code(Status);
 
 /// The folder of this program's file.
 std::string program_folder();
-/// The planted bug that `fuzz` shows its alarm on: a plug-in beside the program. "" when it is not there.
+/// The planted bug that `fuzz` shows its alarm on: the demo of the folder `mutants` beside the program. "" without one.
 std::string demo_plugin_path();
 
 /// A new folder under the system's folder for temporary files, removed with all that is in it at the end.

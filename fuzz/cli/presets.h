@@ -8,9 +8,9 @@ namespace flashproof {
 struct Preset {
   const char* name;
   const char* purpose;
-  double seconds;   ///< 0: no limit
-  long cases;       ///< 0: no limit
-  double work;      ///< multiply-adds of a case, about
+  double seconds;         ///< 0: no limit
+  long cases;             ///< 0: no limit
+  double work;            ///< multiply-adds of a case, about
   double reduce_seconds;  ///< for each finding
 };
 

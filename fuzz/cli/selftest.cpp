@@ -97,7 +97,8 @@ TestResult right_kernel_passes() {
 TestResult planted_bug_is_found() {
   const std::string plugin = demo_plugin_path();
   if (plugin.empty())
-    return {"the planted bug is found", false, "mutants/demo.so is not beside the program: build the target `demo`"};
+    return {"the planted bug is found", false,
+            "it is not in the folder `mutants` beside the program: build all targets"};
   const CampaignEnd end = short_campaign(plugin, 10);
   return {"the planted bug is found", !end.summary.findings.empty(), fmt::format("in {} cases", end.summary.cases)};
 }

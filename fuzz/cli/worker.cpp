@@ -6,7 +6,8 @@ namespace flashproof {
 
 void add_worker(CommandLine& line) {
   auto kernel = std::make_shared<std::string>();
-  line.verb("worker", "serves runs to an engine", "worker --kernel cpu:flash2", [kernel] { return serve_runs(*kernel, 3, 4); })
+  line.verb("worker", "serves runs to an engine", "worker --kernel cpu:flash2",
+            [kernel] { return serve_runs(*kernel, 3, 4); })
       .option("--kernel", *kernel, "the kernel to run")
       .hidden();
 }
