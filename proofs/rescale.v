@@ -8,9 +8,8 @@
     Main Results
       - rescaled_weight_error: the weight after all rescales is exp(s - m_T + k) with |k| <= t (m_T - s) + (1 + R) c,
         R the number of rises, however many tiles there are.
-      - relative_to_log_error: a relative error eps of exp is a log-error of at most eps / (1 - eps).
     Dependencies: the Coq standard library.
-    Structure: one exponential; a chain of rescales; relative errors. *)
+    Structure: one exponential; a chain of rescales. *)
 From Coq Require Import Reals List Lra.
 Import ListNotations.
 Open Scope R_scope.
@@ -63,22 +62,3 @@ Proof.
 Qed.
 
 End Rescale.
-
-(** * Relative errors *)
-
-Theorem relative_to_log_error : forall eps delta,
-  Rabs delta <= eps -> eps < 1 -> exists e, 1 + delta = exp e /\ Rabs e <= eps / (1 - eps).
-Proof.
-  intros eps delta H Heps.
-  pose proof (Rle_abs delta); pose proof (Rle_abs (- delta)); rewrite Rabs_Ropp in *.
-  exists (ln (1 + delta)); split; [rewrite exp_ln; lra|].
-  (* z + 1 <= exp z at z = ln(1 + delta) and at its negative *)
-  pose proof (exp_ineq1_le (ln (1 + delta))) as Hup; rewrite exp_ln in Hup by lra.
-  pose proof (exp_ineq1_le (- ln (1 + delta))) as Hdown; rewrite exp_Ropp, exp_ln in Hdown by lra.
-  assert (Hinv : / (1 + delta) <= / (1 - eps)) by (apply Rinv_le_contravar; lra).
-  assert (Heq : eps / (1 - eps) = / (1 - eps) - 1) by (field; lra).
-  assert (Hle : eps <= eps / (1 - eps))
-    by (rewrite <- (Rmult_1_r eps) at 1; unfold Rdiv; apply Rmult_le_compat_l; [lra|];
-        rewrite <- Rinv_1 at 1; apply Rinv_le_contravar; lra).
-  apply Rabs_le; lra.
-Qed.
