@@ -1,9 +1,9 @@
 (** Sums in floating point, in any order, with rescales on the way.
 
-    A sum is a tree: leaves are the terms, inner nodes additions, each rounded. A rescale multiplies what has been summed
-    so far by a factor alpha, |alpha| <= 1, and rounds, as the denominator and the accumulator of online softmax do when
-    the reference rises. A term's exact contribution is the term times the alphas above it. Only the longest path counts:
-    a serial sum, a sum by lanes, a sum by tiles and one by atomic additions differ in `depth` alone.
+    A sum is a tree: leaves are the terms, inner nodes additions, each rounded. A rescale multiplies what has been
+    summed so far by a factor alpha, |alpha| <= 1, and rounds, as the denominator and the accumulator of online softmax
+    do when the reference rises. A term's exact contribution is the term times the alphas above it. Only the longest
+    path counts: a serial sum, a sum by lanes, a sum by tiles and one by atomic additions differ in `depth` alone.
 
     Main Results
       - sum_tree_factors: computed = sum_j x_j (1 + theta_j) + e with |theta_j| <= (1 + u)^depth - 1 and
@@ -36,7 +36,11 @@ Fixpoint operations (t : tree) : nat :=
   match t with Leaf _ => 0 | Add l r => S (operations l + operations r) | Rescale _ t => S (operations t) end.
 
 Fixpoint contracting (t : tree) : Prop :=
-  match t with Leaf _ => True | Add l r => contracting l /\ contracting r | Rescale alpha t => Rabs alpha <= 1 /\ contracting t end.
+  match t with
+  | Leaf _ => True
+  | Add l r => contracting l /\ contracting r
+  | Rescale alpha t => Rabs alpha <= 1 /\ contracting t
+  end.
 
 Fixpoint without_rescale (t : tree) : Prop :=
   match t with Leaf _ => True | Add l r => without_rescale l /\ without_rescale r | Rescale _ _ => False end.
@@ -202,7 +206,8 @@ Proof.
   intros t eta Ht Heta; induction t as [x | l IHl r IHr | alpha t IH]; simpl in *; intro H.
   - constructor.
   - destruct Ht as [Hl Hr]; econstructor; [apply IHl; tauto | apply IHr; tauto |].
-    eapply rounds_weaken; [apply addition_error; apply evaluate_representable; assumption | apply unit_quotient | assumption].
+    eapply rounds_weaken; [apply addition_error | apply unit_quotient | assumption];
+      apply evaluate_representable; assumption.
   - destruct H as [[]|H]; econstructor; [apply IH; tauto|].
     eapply rounds_weaken; [apply conversion_error | apply unit_quotient | assumption].
 Qed.

@@ -187,7 +187,8 @@ Qed.
 
 (** * Combination of parts by L *)
 
-(** FlashDecoding keeps O_s and L_s of each part. A part without visible keys has L_s = - infinity, weight 0: it is absent. *)
+(** FlashDecoding keeps O_s and L_s of each part. A part without visible keys has L_s = - infinity, weight 0: it is
+    absent. *)
 
 Lemma exp_batch_log_sum : forall keys, keys <> [] -> exp (batch_log_sum keys) = batch_denominator keys.
 Proof. intros; apply exp_ln, batch_denominator_pos; assumption. Qed.

@@ -62,7 +62,8 @@ Theorem conversion_error : forall f x,
   rounds (unit_of f / (1 + unit_of f)) (/ 2 * bpow radix2 (least_exponent f)) x (nearest f x).
 Proof.
   intros f x.
-  destruct (relative_error_N_FLT'_ex radix2 (least_exponent f) (precision f) (precision_positive f) (fun n => negb (Z.even n)) x)
+  destruct (relative_error_N_FLT'_ex radix2 (least_exponent f) (precision f) (precision_positive f)
+              (fun n => negb (Z.even n)) x)
     as (d & e & Hd & He & _ & E).
   rewrite unit_u_ro in Hd; exists d, e; auto.
 Qed.

@@ -1,14 +1,14 @@
 (** Sums on tensor cores: align, truncate, add exactly, truncate.
 
     One step adds products t_1 .. t_K to an accumulator t_0 = c. All terms are truncated toward zero to multiples of
-    2^(E - F), E the largest exponent, and added exactly; the result is truncated to keep + 1 significant bits. On Hopper
-    (K, F, keep) = (16, 25, 23) for bf16 and fp16, (32, 13, 13) for fp8. Between steps online softmax rescales the
-    accumulator with fp32 products. Underflow of the results is not modelled.
+    2^(E - F), E the largest exponent, and added exactly; the result is truncated to keep + 1 significant bits. On
+    Hopper (K, F, keep) = (16, 25, 23) for bf16 and fp16, (32, 13, 13) for fp8. Between steps online softmax rescales
+    the accumulator with fp32 products. Underflow of the results is not modelled.
 
     Main Results
       - fused_step_error: a step errs by at most eps (|c| + sum |t_i|), eps = 2^-keep + (K + 1) 2^-F (1 + 2^-keep).
-      - fused_chain_error: S steps and R rescales from zero err by at most ((1 + eps)^S (1 + u)^R - 1) times the sum of the
-        terms' magnitudes, each times the rescales after it; whatever their order.
+      - fused_chain_error: S steps and R rescales from zero err by at most ((1 + eps)^S (1 + u)^R - 1) times the sum of
+        the terms' magnitudes, each times the rescales after it; whatever their order.
     Dependencies: sums, Flocq.
     Structure: truncation; one step; a chain. *)
 From Coq Require Import Reals List Lra Lia ZArith.
@@ -53,7 +53,8 @@ Proof.
   intros q l Hq; induction l as [|x l IH]; unfold sum in *.
   - simpl; rewrite Rminus_0_r, Rabs_R0; lra.
   - change (length (x :: l)) with (S (length l)); rewrite S_INR; simpl.
-    replace (_ - _) with ((truncate q x - x) + (sum_over (fun x => x) (map (truncate q) l) - sum_over (fun x => x) l)) by ring.
+    replace (_ - _) with ((truncate q x - x)
+                          + (sum_over (fun x => x) (map (truncate q) l) - sum_over (fun x => x) l)) by ring.
     eapply Rle_trans; [apply Rabs_triang|]. pose proof (truncate_error q x Hq). lra.
 Qed.
 

@@ -2,9 +2,10 @@
 
     Exact: weights p_j >= 0 with sum 1, O = sum_j p_j v_j. Computed:
       O_hat = (sum_j p_j e^{k_j} (1 + x_j) v_j + E) / D,   D = sum_j (p_j e^{k_j} + f_j) (1 + y_j)
-    with log-errors k_j shared by numerator and denominator (scores, exp, rescale), x_j of the numerator alone (rounding of P),
-    y_j of the denominator alone (row sum), f_j what underflow takes from a weight in the denominator, and E (accumulation of
-    P V, underflow). A sink is a term with v = 0; a dropout factor z_j belongs to the value, as z_j v_j.
+    with log-errors k_j shared by numerator and denominator (scores, exp, rescale), x_j of the numerator alone (rounding
+    of P), y_j of the denominator alone (row sum), f_j what underflow takes from a weight in the denominator, and E
+    (accumulation of P V, underflow). A sink is a term with v = 0; a dropout factor z_j belongs to the value, as z_j
+    v_j.
 
     Shared errors multiply v_j - O, not v_j: an error common to all keys cancels. Nothing is cut at first order.
 
