@@ -97,18 +97,18 @@ struct Pass {
     const PairRow pairs = pair_row(in, model, panel, row.scores, *state);
     if (bias) add_bias_row(row, pairs);
     if (!dq) return;
-    const std::vector<GradientBound> gradient = query_gradient(in, model, panel, row.scores, pairs);
-    for (int64_t c = 0; c < p.head_dim; ++c) store(OutputId::dq, row_index * p.head_dim + c, gradient[c].total());
+    const std::vector<GradientBound> gradient = query_gradient(in, model, panel, row.scores, pairs, Detail::total);
+    for (int64_t c = 0; c < p.head_dim; ++c) store(OutputId::dq, row_index * p.head_dim + c, gradient[c].sum());
   }
 
   void key_chunk(const KeyPanel& panel, int64_t b, int64_t kv_head, KeyRange keys, const std::vector<RowState>& states) {
-    const KeyGradients gradients = key_gradients(in, model, panel, b, kv_head, keys, states);
+    const KeyGradients gradients = key_gradients(in, model, panel, b, kv_head, keys, states, Detail::total);
     for (int64_t j = keys.begin; j < keys.end; ++j) {
       const int64_t row = (in.packing.k_begin[b] + j) * in.problem.kv_heads + kv_head, n = j - keys.begin;
       for (int64_t c = 0; c < panel.head_dim; ++c)
-        store(OutputId::dk, row * panel.head_dim + c, gradients.dk[n * panel.head_dim + c].total());
+        store(OutputId::dk, row * panel.head_dim + c, gradients.dk[n * panel.head_dim + c].sum());
       for (int64_t c = 0; c < panel.value_dim; ++c)
-        store(OutputId::dv, row * panel.value_dim + c, gradients.dv[n * panel.value_dim + c].total());
+        store(OutputId::dv, row * panel.value_dim + c, gradients.dv[n * panel.value_dim + c].sum());
     }
   }
 
@@ -207,9 +207,9 @@ std::vector<BoundTerm> log_sum_terms(const FullRow& row) {
 }
 
 std::vector<BoundTerm> gradient_terms(const GradientBound& bound) {
-  return {{"weights", bound.terms.weights}, {"dO v products", bound.terms.value_products}, {"D", bound.terms.d},
-          {"softcap slope", bound.terms.tangent}, {"rounding of P and dS", bound.terms.rounding},
-          {"accumulation", bound.accumulation}, {"underflow", bound.terms.underflow}, {"output", bound.output}};
+  return {{"weights", bound.terms[part_weights]}, {"dO v products", bound.terms[part_value_products]}, {"D", bound.terms[part_d]},
+          {"softcap slope", bound.terms[part_tangent]}, {"rounding of P and dS", bound.terms[part_rounding]},
+          {"accumulation", bound.accumulation}, {"underflow", bound.terms[part_underflow]}, {"output", bound.output}};
 }
 
 /// Values that know one element and no more.
@@ -235,7 +235,7 @@ std::vector<BoundTerm> row_terms(const Inputs& in, const ErrorModel& model, Outp
     if (id == OutputId::lse) return log_sum_terms(row);
     const RowState state = row_state(in, model, panel, row.scores, row.weights, row.output, row.l);
     if (state.empty) return {};
-    return gradient_terms(query_gradient(in, model, panel, row.scores, pair_row(in, model, panel, row.scores, state))[channel]);
+    return gradient_terms(query_gradient(in, model, panel, row.scores, pair_row(in, model, panel, row.scores, state), Detail::parts)[channel]);
   }
   std::vector<RowState> states(group * in.packing.seq_q(b));
   for_each_item(int64_t(states.size()), 0, [&](int64_t n) {
@@ -243,7 +243,7 @@ std::vector<BoundTerm> row_terms(const Inputs& in, const ErrorModel& model, Outp
     const FullRow row = full_row(in, model, panel, at, n % in.packing.seq_q(b));
     states[n] = row_state(in, model, panel, row.scores, row.weights, row.output, row.l);
   });
-  const KeyGradients gradients = key_gradients(in, model, panel, b, h, {position, position + 1}, states);
+  const KeyGradients gradients = key_gradients(in, model, panel, b, h, {position, position + 1}, states, Detail::parts);
   return gradient_terms((id == OutputId::dk ? gradients.dk : gradients.dv)[channel]);
 }
 

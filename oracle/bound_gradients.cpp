@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace flashproof {
 namespace {
@@ -40,25 +41,95 @@ double output_error(const Problem& problem, const ErrorModel& model, double valu
   return ((1 + model.output.relative) * (1 + products) - 1) * (std::abs(value) + error) + model.output.absolute + flush;
 }
 
-double overflow_or(double bound, double value, const ErrorModel& model, bool overflow) {
-  return overflow || !std::isfinite(bound) || std::abs(value) + bound > model.output.largest ? infinity : bound;
+GradientError scaled(const GradientError& e, double factor) {
+  GradientError result;
+  for (int part = 0; part < gradient_parts; ++part) result[part] = e[part] * factor;
+  return result;
 }
 
-/// Adds weight times magnitude to each part.
-void add(ScoreGradientError& sum, const ScoreGradientError& e, double weight) {
-  sum.weights += e.weights * weight;
-  sum.value_products += e.value_products * weight;
-  sum.d += e.d * weight;
-  sum.tangent += e.tangent * weight;
-  sum.rounding += e.rounding * weight;
-  sum.underflow += e.underflow * weight;
+/// Sums of errors times magnitudes over n channels (of several keys), by part; a part that is never added to stays empty.
+struct PartSums {
+  int64_t size;
+  std::vector<double> sums[gradient_parts];
+
+  void add(const GradientError& error, const float* x, int64_t offset, int64_t n) {
+    for (int part = 0; part < gradient_parts; ++part) {
+      if (error[part] == 0) continue;
+      if (sums[part].empty()) sums[part].assign(size, 0);
+      for (int64_t c = 0; c < n; ++c) sums[part][offset + c] += error[part] * std::abs(x[c]);
+    }
+  }
+  GradientError at(int64_t n, double factor) const {
+    GradientError result = {};
+    for (int part = 0; part < gradient_parts; ++part)
+      if (!sums[part].empty()) result[part] = factor * sums[part][n];
+    return result;
+  }
+};
+
+GradientError folded(const GradientError& e, Detail detail) {
+  return detail == Detail::parts ? e : GradientError{total(e)};
 }
 
-void scale_by(ScoreGradientError& e, double factor) {
-  ScoreGradientError scaled;
-  add(scaled, e, factor);
-  e = scaled;
+/// The output's part of a bound, or infinity where a format may overflow.
+void finish(GradientBound& bound, const Problem& problem, const ErrorModel& model, double value, bool overflow) {
+  const double before = bound.sum();
+  bound.output = output_error(problem, model, value, before);
+  if (overflow || !(std::abs(value) + bound.sum() <= model.output.largest)) bound.output = infinity;
 }
+
+/// One row of q or dO, with its sizes (bound_rows.h).
+struct Vector {
+  std::vector<float> values, sizes;
+};
+Vector vector_of(const Tensor& tensor, int64_t row, int64_t n, const ErrorModel& model) {
+  Vector x{std::vector<float>(n), std::vector<float>(n)};
+  for (int64_t c = 0; c < n; ++c) {
+    x.values[c] = float(tensor.at(row * n + c));
+    x.sizes[c] = float(size_of(x.values[c], model.operand_floor));
+  }
+  return x;
+}
+
+/// dK or dV of some keys while rows are added.
+struct GradientSums {
+  int64_t width;
+  std::vector<double> value, magnitude;
+  PartSums errors;
+
+  GradientSums(int64_t keys, int64_t channels)
+      : width(channels), value(keys * channels, 0), magnitude(keys * channels, 0), errors{keys * channels, {}} {}
+
+  void add(int64_t key, const GradientError& error, double weight, double size, const Vector& x) {
+    errors.add(error, x.values.data(), key * width, width);
+    double* to_value = value.data() + key * width;
+    double* to_magnitude = magnitude.data() + key * width;
+    for (int64_t c = 0; c < width; ++c) {
+      to_value[c] += weight * x.values[c];
+      to_magnitude[c] += size * x.sizes[c];
+    }
+  }
+
+  /// `rows` seen by each key, of all rows of the group.
+  std::vector<GradientBound> bounds(double factor, const Inputs& in, const ErrorModel& model, const std::vector<int64_t>& rows,
+                                    int64_t all_rows, const std::vector<bool>& overflow) const {
+    std::vector<GradientBound> result(value.size());
+    const int64_t group = in.problem.heads / in.problem.kv_heads;
+    for (size_t j = 0; j < rows.size(); ++j) {
+      if (rows[j] == 0) continue;  // exactly 0
+      SumShape shape = model.shape(rows[j], all_rows, all_rows, model.tile_m, 1);
+      if (model.tile_m > 0) shape.tiles = std::min(all_rows, all_rows / model.tile_m + group);
+      const double gamma = model.gradient_gamma(shape);
+      for (int64_t n = int64_t(j) * width; n < (int64_t(j) + 1) * width; ++n) {
+        result[n].terms = errors.at(n, factor);
+        result[n].accumulation = factor * gamma * magnitude[n] + std::max(factor, 1.0) * 3 * flush * double(shape.terms + shape.tiles);
+        finish(result[n], in.problem, model, factor * value[n],
+               overflow[j] || !(magnitude[n] * std::max(factor, 1.0) < fp32_range));
+      }
+    }
+    return result;
+  }
+};
 
 /// P recomputed from L, and z g = z t_v <dO_i, v_j>, over a row's visible keys, with errors.
 struct Recomputed {
@@ -99,6 +170,8 @@ Recomputed recompute(const Inputs& in, const ErrorModel& model, const KeyPanel& 
 }
 
 }  // namespace
+
+double total(const GradientError& error) { return std::accumulate(error.begin(), error.end(), 0.0); }
 
 RowState row_state(const Inputs& in, const ErrorModel& model, const KeyPanel& panel, const ScoreRow& scores,
                    const WeightRow& weights, const OutputRow& output, const LogSumBound& l_bound) {
@@ -161,78 +234,74 @@ PairRow pair_row(const Inputs& in, const ErrorModel& model, const KeyPanel& pane
 
     // dS = p (z g - D): a subtraction and a product.
     const double difference = std::abs(r.zg[k] - state.d), twice = 1 + compounded(u, 2);
-    ScoreGradientError error;
-    error.weights = gain * difference + (twice - 1) * e * difference;
-    error.value_products = twice * e * r.zg_error[k];
-    error.d = twice * e * state.d_error;
-    error.underflow = flush * (difference + r.zg_error[k] + state.d_error + 2);
+    GradientError error = {};
+    error[part_weights] = gain * difference + (twice - 1) * e * difference;
+    error[part_value_products] = twice * e * r.zg_error[k];
+    error[part_d] = twice * e * state.d_error;
+    error[part_underflow] = flush * (difference + r.zg_error[k] + state.d_error + 2);
     const double ds = p * (r.zg[k] - state.d);
     row.ds.push_back(ds);
-    row.ds_error.push_back(error.total());
+    row.ds_error.push_back(total(error));
     double ds0 = ds;
     if (softcap) {
       // f = 1 - (s1/cap)^2, and s1 is off by its own errors; those before tanh pass with slope 1 at most.
       const double tangent = std::abs(scores.tangent[k]), f = 1 - tangent * tangent;
       const double off = (scores.error(k)) / in.problem.softcap + u * tangent;
       const double f_error = 2 * tangent * off + off * off + 3 * u;
-      const double plain = std::abs(ds) + error.total();
-      scale_by(error, (1 + u) * f);
-      error.tangent = (1 + u) * plain * f_error + u * plain * f;
+      const double plain = std::abs(ds) + total(error);
+      error = scaled(error, (1 + u) * f);
+      error[part_tangent] = (1 + u) * plain * f_error + u * plain * f;
       ds0 = ds * f;
     }
     // Rounded before or after the factor scale: an absolute error is of the one or of the other.
-    error.rounding = model.ds.relative * (std::abs(ds0) + error.total()) +
+    error[part_rounding] = model.ds.relative * (std::abs(ds0) + total(error)) +
                      model.ds.absolute * (sigma > 0 ? std::max(1.0, 1 / sigma) : 1.0);
     row.ds0.push_back(ds0);
     row.error.push_back(error);
-    const double largest = (std::abs(ds0) + error.total()) * std::max(1.0, sigma);
+    const double largest = (std::abs(ds0) + total(error)) * std::max(1.0, sigma);
     row.overflow |= !(largest < 0.99 * model.ds.largest) || !(row.p[k] < 0.99 * model.ds.largest);
   }
   return row;
 }
 
 std::vector<GradientBound> query_gradient(const Inputs& in, const ErrorModel& model, const KeyPanel& panel,
-                                          const ScoreRow& scores, const PairRow& pairs) {
+                                          const ScoreRow& scores, const PairRow& pairs, Detail detail) {
   const int64_t d = panel.head_dim;
   const double sigma = sigma_of(in, scores.at);
   std::vector<GradientBound> bounds(d);
   std::vector<double> value(d, 0), magnitude(d, 0);
+  PartSums sums{d, {}};
   for (size_t k = 0; k < pairs.ds0.size(); ++k) {
-    const double size = std::abs(pairs.ds0[k]) + pairs.error[k].total() + model.ds_floor;
+    const double size = std::abs(pairs.ds0[k]) + total(pairs.error[k]) + model.ds_floor;
+    const float* key = panel.k_rows.data() + scores.keys[k] * d;
+    const float* key_sizes = panel.k_sizes.data() + scores.keys[k] * d;
+    sums.add(folded(pairs.error[k], detail), key, 0, d);
     for (int64_t c = 0; c < d; ++c) {
-      const double key = panel.k_columns[c * panel.keys + scores.keys[k]];
-      value[c] += pairs.ds0[k] * key;
-      magnitude[c] += size * panel.k_sizes[scores.keys[k] * d + c];
-      add(bounds[c].terms, pairs.error[k], std::abs(key));
+      value[c] += pairs.ds0[k] * key[c];
+      magnitude[c] += size * key_sizes[c];
     }
   }
   const SumShape shape = model.shape(int64_t(scores.keys.size()), scores.span, scores.at.seq_k, model.tile_n, 1);
-  const double gamma = model.gradient_gamma(shape);
+  const double gamma = model.gradient_gamma(shape), floor = flush * std::max(sigma, 1.0) * 3 * double(shape.terms + shape.tiles);
   for (int64_t c = 0; c < d; ++c) {
-    GradientBound& bound = bounds[c];
-    scale_by(bound.terms, sigma);
-    bound.accumulation = sigma * gamma * magnitude[c] + flush * std::max(sigma, 1.0) * 3 * double(shape.terms + shape.tiles);
-    bound.output = output_error(in.problem, model, sigma * value[c], bound.total());
     const bool overflow = pairs.overflow || !(magnitude[c] * std::max(sigma, 1.0) < fp32_range);
-    bound.output = overflow_or(bound.output, sigma * value[c] + bound.total(), model, overflow);
+    bounds[c].terms = sums.at(c, sigma);
+    bounds[c].accumulation = sigma * gamma * magnitude[c] + floor;
+    finish(bounds[c], in.problem, model, sigma * value[c], overflow);
   }
   return bounds;
 }
 
 KeyGradients key_gradients(const Inputs& in, const ErrorModel& model, const KeyPanel& panel, int64_t b, int64_t kv_head,
-                           KeyRange keys, const std::vector<RowState>& states) {
+                           KeyRange keys, const std::vector<RowState>& states, Detail detail) {
   const Problem& p = in.problem;
   const int64_t d = panel.head_dim, dv = panel.value_dim, n = keys.end - keys.begin, group = p.heads / p.kv_heads;
   const int64_t seq_q = in.packing.seq_q(b);
-  KeyGradients result{std::vector<GradientBound>(n * d), std::vector<GradientBound>(n * dv)};
-  std::vector<double> k_value(n * d, 0), k_magnitude(n * d, 0), v_value(n * dv, 0), v_magnitude(n * dv, 0), q(d);
+  GradientSums dk(n, d), dv_sums(n, dv);
   std::vector<int64_t> rows(n, 0);
   std::vector<bool> overflow(n, false);
-  double sigma = 0, t_v = 1;
   for (int64_t h = 0; h < group; ++h) {
     const HeadIndex at = head_index(in, b, kv_head * group + h);
-    sigma = sigma_of(in, at);
-    t_v = value_scale<double>(in, at);
     for (int64_t i = 0; i < seq_q; ++i) {
       const RowState& state = states[h * seq_q + i];
       KeyRange range = visible_keys(p.mask, seq_q, panel.keys, i);
@@ -240,46 +309,27 @@ KeyGradients key_gradients(const Inputs& in, const ErrorModel& model, const KeyP
       if (state.empty || range.begin >= range.end) continue;
       const ScoreRow scores = score_row(in, model, panel, at, i, range);
       const PairRow pairs = pair_row(in, model, panel, scores, state);
-      for (int64_t c = 0; c < d; ++c) q[c] = in.q.at(at.query_row(i) * d + c);
-      const std::vector<double> d_o = gradient_of_output(in, at, i);
+      const Vector q = vector_of(in.q, at.query_row(i), d, model), d_o = vector_of(in.d_o, at.query_row(i), dv, model);
       for (size_t k = 0; k < scores.keys.size(); ++k) {
         const int64_t j = scores.keys[k] - keys.begin;
         ++rows[j];
         if (pairs.overflow) overflow[j] = true;
-        // Keys read q times scale where that is rounded beforehand.
-        ScoreGradientError error = pairs.error[k];
-        const double ds0 = std::abs(pairs.ds0[k]) + error.total();
-        error.rounding += model.prescale.relative * ds0;
-        for (int64_t c = 0; c < d; ++c) {
-          k_value[j * d + c] += pairs.ds0[k] * q[c];
-          k_magnitude[j * d + c] += (ds0 + model.ds_floor) * size_of(q[c], model.operand_floor);
-          add(result.dk[j * d + c].terms, error, std::abs(q[c]));
-        }
-        const double weight = pairs.p[k] + pairs.p_error[k] + pairs.p_rounding[k];
-        for (int64_t c = 0; c < dv; ++c) {
-          v_value[j * dv + c] += pairs.p[k] * d_o[c];
-          v_magnitude[j * dv + c] += (weight + (scores.z[k] == 0 ? 0 : model.ds_floor)) * size_of(d_o[c], model.operand_floor);
-          result.dv[j * dv + c].terms.weights += pairs.p_error[k] * std::abs(d_o[c]);
-          result.dv[j * dv + c].terms.rounding += pairs.p_rounding[k] * std::abs(d_o[c]);
-        }
+        // dK reads q times scale where that is rounded beforehand.
+        GradientError error = pairs.error[k];
+        const double ds0 = std::abs(pairs.ds0[k]) + total(error);
+        error[part_rounding] += model.prescale.relative * ds0;
+        dk.add(j, folded(error, detail), pairs.ds0[k], ds0 + model.ds_floor, q);
+        if (scores.z[k] == 0) continue;
+        GradientError weight = {};
+        weight[part_weights] = pairs.p_error[k];
+        weight[part_rounding] = pairs.p_rounding[k];
+        dv_sums.add(j, folded(weight, detail), pairs.p[k], pairs.p[k] + total(weight) + model.ds_floor, d_o);
       }
     }
   }
-  for (int64_t j = 0; j < n; ++j) {
-    SumShape shape = model.shape(rows[j], seq_q * group, seq_q * group, model.tile_m, 1);
-    if (model.tile_m > 0) shape.tiles = std::min(seq_q * group, group * (seq_q / model.tile_m + 1));
-    const double gamma = model.gradient_gamma(shape), floor = 3 * flush * double(shape.terms + shape.tiles);
-    const auto finish = [&](GradientBound& bound, double factor, double value, double magnitude) {
-      if (rows[j] == 0) return;
-      scale_by(bound.terms, factor);
-      bound.accumulation = factor * gamma * magnitude + std::max(factor, 1.0) * floor;
-      bound.output = output_error(p, model, factor * value, bound.total());
-      const bool leaves = overflow[j] || !(magnitude * std::max(factor, 1.0) < fp32_range);
-      bound.output = overflow_or(bound.output, factor * value + bound.total(), model, leaves);
-    };
-    for (int64_t c = 0; c < d; ++c) finish(result.dk[j * d + c], sigma, k_value[j * d + c], k_magnitude[j * d + c]);
-    for (int64_t c = 0; c < dv; ++c) finish(result.dv[j * dv + c], t_v, v_value[j * dv + c], v_magnitude[j * dv + c]);
-  }
+  const HeadIndex at = head_index(in, b, kv_head * group);
+  KeyGradients result{dk.bounds(sigma_of(in, at), in, model, rows, seq_q * group, overflow),
+                      dv_sums.bounds(value_scale<double>(in, at), in, model, rows, seq_q * group, overflow)};
   return result;
 }
 

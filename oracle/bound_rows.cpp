@@ -94,13 +94,13 @@ double size_of(double x, double floor) { return x == 0 ? 0 : std::max(std::abs(x
 KeyPanel key_panel(const Inputs& in, const ErrorModel& model, int64_t b, int64_t kv_head) {
   const Problem& p = in.problem;
   KeyPanel panel{.keys = in.packing.seq_k(b), .head_dim = p.head_dim, .value_dim = p.value_dim,
-                 .k_columns = {}, .k_column_sizes = {}, .v_rows = {}, .v_sizes = {}, .k_sizes = {},
+                 .k_columns = {}, .k_column_sizes = {}, .v_rows = {}, .v_sizes = {}, .k_rows = {}, .k_sizes = {},
                  .v_columns = {}, .v_column_sizes = {}, .k_sums = {}, .v_sums = {}};
-  std::vector<float> k(panel.keys * p.head_dim);
+  panel.k_rows.resize(panel.keys * p.head_dim);
   panel.v_rows.resize(panel.keys * p.value_dim);
   for (int64_t j = 0; j < panel.keys; ++j) {
     const int64_t row = (in.packing.k_begin[b] + j) * p.kv_heads + kv_head;
-    decode_row(in.k, row, p.head_dim, &k[j * p.head_dim]);
+    decode_row(in.k, row, p.head_dim, &panel.k_rows[j * p.head_dim]);
     decode_row(in.v, row, p.value_dim, &panel.v_rows[j * p.value_dim]);
   }
   const auto sizes = [&](const std::vector<float>& x) {
@@ -114,11 +114,11 @@ KeyPanel key_panel(const Inputs& in, const ErrorModel& model, int64_t b, int64_t
       for (int64_t c = 0; c < n; ++c) result[j] += std::abs(double(x[j * n + c]));
     return result;
   };
-  panel.k_sizes = sizes(k);
+  panel.k_sizes = sizes(panel.k_rows);
   panel.v_sizes = sizes(panel.v_rows);
-  panel.k_sums = sums(k, p.head_dim);
+  panel.k_sums = sums(panel.k_rows, p.head_dim);
   panel.v_sums = sums(panel.v_rows, p.value_dim);
-  transpose(k, panel.keys, p.head_dim, panel.k_columns);
+  transpose(panel.k_rows, panel.keys, p.head_dim, panel.k_columns);
   transpose(panel.k_sizes, panel.keys, p.head_dim, panel.k_column_sizes);
   if (has_backward(p)) {
     transpose(panel.v_rows, panel.keys, p.value_dim, panel.v_columns);

@@ -14,7 +14,7 @@ struct KeyPanel {
   int64_t keys = 0, head_dim = 0, value_dim = 0;
   std::vector<float> k_columns, k_column_sizes;  ///< [head_dim][keys]
   std::vector<float> v_rows, v_sizes;            ///< [keys][value_dim]
-  std::vector<float> k_sizes;                    ///< [keys][head_dim], backward
+  std::vector<float> k_rows, k_sizes;            ///< [keys][head_dim]
   std::vector<float> v_columns, v_column_sizes;  ///< [value_dim][keys], backward
   std::vector<double> k_sums, v_sums;            ///< sum of |k_j|, |v_j| over the channels
 };
