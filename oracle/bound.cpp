@@ -61,8 +61,13 @@ struct Pass {
   std::mutex shared;
 
   Pass(const Inputs& inputs, const Arithmetic& arithmetic, const Values& known, int thread_count, Bounds& result)
-      : in(inputs), model(error_model(inputs.problem, arithmetic)), values(known), threads(thread_count), bounds(result),
-        dsink(int64_t(inputs.sinks.size())), dbias(inputs.bias.size()) {}
+      : in(inputs),
+        model(error_model(inputs.problem, arithmetic)),
+        values(known),
+        threads(thread_count),
+        bounds(result),
+        dsink(int64_t(inputs.sinks.size())),
+        dbias(inputs.bias.size()) {}
 
   bool asked(OutputId id) const { return any_known(values[id], 0, int64_t(values[id].known.size())); }
 
@@ -77,7 +82,8 @@ struct Pass {
     for (size_t k = 0; k < row.scores.keys.size(); ++k) {
       const int64_t n = bias_index(in, row.scores.at.b, row.scores.at.h, row.scores.i, row.scores.keys[k]);
       // The kernel may add dS before or after it is rounded for the matrix products.
-      dbias.error[n] += pairs.ds_error[k] + model.ds.relative * (std::abs(pairs.ds[k]) + pairs.ds_error[k]) + model.ds.absolute;
+      dbias.error[n] +=
+          pairs.ds_error[k] + model.ds.relative * (std::abs(pairs.ds[k]) + pairs.ds_error[k]) + model.ds.absolute;
       dbias.magnitude[n] += std::abs(pairs.ds[k]);
       dbias.count[n] += 1;
     }
@@ -101,7 +107,8 @@ struct Pass {
     for (int64_t c = 0; c < p.head_dim; ++c) store(OutputId::dq, row_index * p.head_dim + c, gradient[c].sum());
   }
 
-  void key_chunk(const KeyPanel& panel, int64_t b, int64_t kv_head, KeyRange keys, const std::vector<RowState>& states) {
+  void key_chunk(const KeyPanel& panel, int64_t b, int64_t kv_head, KeyRange keys,
+                 const std::vector<RowState>& states) {
     const KeyGradients gradients = key_gradients(in, model, panel, b, kv_head, keys, states, Detail::total);
     for (int64_t j = keys.begin; j < keys.end; ++j) {
       const int64_t row = (in.packing.k_begin[b] + j) * in.problem.kv_heads + kv_head, n = j - keys.begin;
@@ -143,9 +150,11 @@ struct Pass {
     std::vector<RowState> states(has_backward(p) ? group * seq_q : 0);
     for_each_item(int64_t(rows.size()), threads, [&](int64_t item) {
       const int64_t n = rows[item];
-      query_row(panel, head_index(in, b, kv_head * group + n / seq_q), n % seq_q, states.empty() ? nullptr : &states[n]);
+      query_row(panel, head_index(in, b, kv_head * group + n / seq_q), n % seq_q,
+                states.empty() ? nullptr : &states[n]);
     });
-    for_each_item(int64_t(chunks.size()), threads, [&](int64_t item) { key_chunk(panel, b, kv_head, chunks[item], states); });
+    for_each_item(int64_t(chunks.size()), threads,
+                  [&](int64_t item) { key_chunk(panel, b, kv_head, chunks[item], states); });
     if (!asked(OutputId::dsink)) return;
     for (int64_t n = 0; n < group * seq_q; ++n) {
       const int64_t h = kv_head * group + n / seq_q;
@@ -190,8 +199,8 @@ std::vector<BoundTerm> output_terms(const Inputs& in, const KeyPanel& panel, con
   std::vector<BoundTerm> terms;
   share(terms, row.scores, weight, bound.weights);
   for (const BoundTerm& term : {BoundTerm{"P rounding", bound.p_rounding}, BoundTerm{"row sum", bound.row_sum},
-                                BoundTerm{"P V accumulation", bound.accumulation}, BoundTerm{"underflow", bound.underflow},
-                                BoundTerm{"output", bound.output}})
+                                BoundTerm{"P V accumulation", bound.accumulation},
+                                BoundTerm{"underflow", bound.underflow}, BoundTerm{"output", bound.output}})
     terms.push_back(term);
   return terms;
 }
@@ -207,9 +216,14 @@ std::vector<BoundTerm> log_sum_terms(const FullRow& row) {
 }
 
 std::vector<BoundTerm> gradient_terms(const GradientBound& bound) {
-  return {{"weights", bound.terms[part_weights]}, {"dO v products", bound.terms[part_value_products]}, {"D", bound.terms[part_d]},
-          {"softcap slope", bound.terms[part_tangent]}, {"rounding of P and dS", bound.terms[part_rounding]},
-          {"accumulation", bound.accumulation}, {"underflow", bound.terms[part_underflow]}, {"output", bound.output}};
+  return {{"weights", bound.terms[part_weights]},
+          {"dO v products", bound.terms[part_value_products]},
+          {"D", bound.terms[part_d]},
+          {"softcap slope", bound.terms[part_tangent]},
+          {"rounding of P and dS", bound.terms[part_rounding]},
+          {"accumulation", bound.accumulation},
+          {"underflow", bound.terms[part_underflow]},
+          {"output", bound.output}};
 }
 
 /// Values that know one element and no more.
@@ -235,7 +249,8 @@ std::vector<BoundTerm> row_terms(const Inputs& in, const ErrorModel& model, Outp
     if (id == OutputId::lse) return log_sum_terms(row);
     const RowState state = row_state(in, model, panel, row.scores, row.weights, row.output, row.l);
     if (state.empty) return {};
-    return gradient_terms(query_gradient(in, model, panel, row.scores, pair_row(in, model, panel, row.scores, state), Detail::parts)[channel]);
+    return gradient_terms(query_gradient(in, model, panel, row.scores, pair_row(in, model, panel, row.scores, state),
+                                         Detail::parts)[channel]);
   }
   std::vector<RowState> states(group * in.packing.seq_q(b));
   for_each_item(int64_t(states.size()), 0, [&](int64_t n) {

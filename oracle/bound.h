@@ -16,7 +16,8 @@ namespace flashproof {
 
 /// Contributions to one element's bound; they add up to `total`.
 struct BoundTerm {
-  const char* name;  ///< "scores", "exponent argument", "rescale", "exp", "P rounding", "row sum", "P V accumulation", "output", ...
+  const char*
+      name;  ///< "scores", "exponent argument", "rescale", "exp", "P rounding", "row sum", "P V accumulation", "output", ...
   double amount;
 };
 

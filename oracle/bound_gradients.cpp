@@ -16,7 +16,9 @@ constexpr double fp32_range = 0x1p127;
 
 /// p e^kappa and p (e^kappa - 1) without inf * 0.
 double raised(double log_p, double kappa) { return std::exp(log_p + kappa); }
-double grown(double log_p, double p, double kappa) { return kappa <= 0.01 ? p * growth(kappa) : raised(log_p, kappa) - p; }
+double grown(double log_p, double p, double kappa) {
+  return kappa <= 0.01 ? p * growth(kappa) : raised(log_p, kappa) - p;
+}
 
 double sigma_of(const Inputs& in, const HeadIndex& at) { return std::abs(score_scale<double>(in, at)); }
 
@@ -111,8 +113,9 @@ struct GradientSums {
   }
 
   /// `rows` seen by each key, of all rows of the group.
-  std::vector<GradientBound> bounds(double factor, const Inputs& in, const ErrorModel& model, const std::vector<int64_t>& rows,
-                                    int64_t all_rows, const std::vector<bool>& overflow) const {
+  std::vector<GradientBound> bounds(double factor, const Inputs& in, const ErrorModel& model,
+                                    const std::vector<int64_t>& rows, int64_t all_rows,
+                                    const std::vector<bool>& overflow) const {
     std::vector<GradientBound> result(value.size());
     const int64_t group = in.problem.heads / in.problem.kv_heads;
     for (size_t j = 0; j < rows.size(); ++j) {
@@ -122,7 +125,8 @@ struct GradientSums {
       const double gamma = model.gradient_gamma(shape);
       for (int64_t n = int64_t(j) * width; n < (int64_t(j) + 1) * width; ++n) {
         result[n].terms = errors.at(n, factor);
-        result[n].accumulation = factor * gamma * magnitude[n] + std::max(factor, 1.0) * 3 * flush * double(shape.terms + shape.tiles);
+        result[n].accumulation =
+            factor * gamma * magnitude[n] + std::max(factor, 1.0) * 3 * flush * double(shape.terms + shape.tiles);
         finish(result[n], in.problem, model, factor * value[n],
                overflow[j] || !(magnitude[n] * std::max(factor, 1.0) < fp32_range));
       }
@@ -156,13 +160,15 @@ Recomputed recompute(const Inputs& in, const ErrorModel& model, const KeyPanel& 
   for (size_t k = 0; k < scores.keys.size(); ++k) {
     const int64_t n = scores.keys[k] - range.begin;
     const double z = scores.z[k], zg = z * t_v * dots[n];
-    const double products = z * t_v * (gamma * sizes[n] + flush * (d_o_sum + panel.v_sums[scores.keys[k]] + 2 * double(d_o.size())));
+    const double products =
+        z * t_v * (gamma * sizes[n] + flush * (d_o_sum + panel.v_sums[scores.keys[k]] + 2 * double(d_o.size())));
     r.log_p.push_back(scores.y[k] - state.l);
     double kappa = scores.error(k) + recomputed(model, scores.y[k], state.l) + state.l_error;
     if (model.normalized_first) kappa += model.division + model.p.relative;  // P as stored, divided by the row sum
     r.kappa.push_back(kappa);
     r.zg.push_back(zg);
-    r.zg_error.push_back((1 + factors) * products + factors * std::abs(zg) + (model.scores_stored ? z * model.stored.absolute : 0));
+    r.zg_error.push_back((1 + factors) * products + factors * std::abs(zg) +
+                         (model.scores_stored ? z * model.stored.absolute : 0));
     r.overflow |= !(sizes[n] * std::max(1.0, z * t_v) < fp32_range) ||
                   (model.scores_stored && std::abs(zg) > 0.99 * model.stored.largest);
   }
@@ -213,7 +219,8 @@ RowState row_state(const Inputs& in, const ErrorModel& model, const KeyPanel& pa
     const double sink = in.sinks[scores.at.h], log_p = sink - state.l;
     const double kappa = 2 * u * std::abs(sink) + recomputed(model, sink, state.l) + state.l_error + 2 * u;
     state.sink_p = std::exp(log_p);
-    state.sink_error = grown(log_p, state.sink_p, kappa) * std::abs(state.d) + raised(log_p, kappa) * state.d_error + flush;
+    state.sink_error =
+        grown(log_p, state.sink_p, kappa) * std::abs(state.d) + raised(log_p, kappa) * state.d_error + flush;
   }
   return state;
 }
@@ -230,7 +237,8 @@ PairRow pair_row(const Inputs& in, const ErrorModel& model, const KeyPanel& pane
     const double z = scores.z[k];
     row.p.push_back(z * p);
     row.p_error.push_back(z * (gain + dropout * e) + z * flush);
-    row.p_rounding.push_back(z == 0 ? 0 : model.ds.relative * (z * p + row.p_error[k]) + model.ds.absolute * std::max(z, 1.0));
+    row.p_rounding.push_back(
+        z == 0 ? 0 : model.ds.relative * (z * p + row.p_error[k]) + model.ds.absolute * std::max(z, 1.0));
 
     // dS = p (z g - D): a subtraction and a product.
     const double difference = std::abs(r.zg[k] - state.d), twice = 1 + compounded(u, 2);
@@ -255,7 +263,7 @@ PairRow pair_row(const Inputs& in, const ErrorModel& model, const KeyPanel& pane
     }
     // Rounded before or after the factor scale: an absolute error is of the one or of the other.
     error[part_rounding] = model.ds.relative * (std::abs(ds0) + total(error)) +
-                     model.ds.absolute * (sigma > 0 ? std::max(1.0, 1 / sigma) : 1.0);
+                           model.ds.absolute * (sigma > 0 ? std::max(1.0, 1 / sigma) : 1.0);
     row.ds0.push_back(ds0);
     row.error.push_back(error);
     const double largest = (std::abs(ds0) + total(error)) * std::max(1.0, sigma);
@@ -282,7 +290,8 @@ std::vector<GradientBound> query_gradient(const Inputs& in, const ErrorModel& mo
     }
   }
   const SumShape shape = model.shape(int64_t(scores.keys.size()), scores.span, scores.at.seq_k, model.tile_n, 1);
-  const double gamma = model.gradient_gamma(shape), floor = flush * std::max(sigma, 1.0) * 3 * double(shape.terms + shape.tiles);
+  const double gamma = model.gradient_gamma(shape),
+               floor = flush * std::max(sigma, 1.0) * 3 * double(shape.terms + shape.tiles);
   for (int64_t c = 0; c < d; ++c) {
     const bool overflow = pairs.overflow || !(magnitude[c] * std::max(sigma, 1.0) < fp32_range);
     bounds[c].terms = sums.at(c, sigma);

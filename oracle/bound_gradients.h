@@ -16,7 +16,15 @@ struct RowState {
 
 /// Parts of the error of one dS_ij, or of a gradient made of them; `rounding` is that of P or dS to the format that a matrix
 /// product reads. Of dV there are the weights and rounding alone.
-enum GradientPart { part_weights, part_value_products, part_d, part_tangent, part_rounding, part_underflow, gradient_parts };
+enum GradientPart {
+  part_weights,
+  part_value_products,
+  part_d,
+  part_tangent,
+  part_rounding,
+  part_underflow,
+  gradient_parts
+};
 using GradientError = std::array<double, gradient_parts>;
 double total(const GradientError&);
 
@@ -32,8 +40,8 @@ struct PairRow {
   bool overflow = false;
 };
 
-RowState row_state(const Inputs&, const ErrorModel&, const KeyPanel&, const ScoreRow&, const WeightRow&, const OutputRow&,
-                   const LogSumBound&);
+RowState row_state(const Inputs&, const ErrorModel&, const KeyPanel&, const ScoreRow&, const WeightRow&,
+                   const OutputRow&, const LogSumBound&);
 PairRow pair_row(const Inputs&, const ErrorModel&, const KeyPanel&, const ScoreRow&, const RowState&);
 
 /// Error bound on one element of dQ, dK, dV by part.
@@ -43,8 +51,8 @@ struct GradientBound {
   double sum() const { return total(terms) + accumulation + output; }
 };
 /// dQ of the row: [head_dim].
-std::vector<GradientBound> query_gradient(const Inputs&, const ErrorModel&, const KeyPanel&, const ScoreRow&, const PairRow&,
-                                          Detail);
+std::vector<GradientBound> query_gradient(const Inputs&, const ErrorModel&, const KeyPanel&, const ScoreRow&,
+                                          const PairRow&, Detail);
 
 /// dK [keys of the range][head_dim] and dV [..][value_dim] of one kv head; `states` holds [heads of the group][Sq].
 struct KeyGradients {

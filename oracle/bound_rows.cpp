@@ -47,14 +47,16 @@ double dropout_scale(const Problem& p) { return p.dropout ? 1 / (1 - double(p.dr
 struct Modified {
   double y, tangent = 0, error = 0, largest;
 };
-Modified modified(const Inputs& in, const ErrorModel& model, const HeadIndex& at, int64_t i, int64_t j, double s0, double bias) {
+Modified modified(const Inputs& in, const ErrorModel& model, const HeadIndex& at, int64_t i, int64_t j, double s0,
+                  double bias) {
   const Problem& problem = in.problem;
   Modified m{.y = s0, .largest = std::abs(s0)};
   if (problem.softcap != 0) {
     const double cap = problem.softcap;
     m.tangent = std::tanh(s0 / cap);
     m.y = cap * m.tangent;
-    m.error = (4 * u + model.scale_product + model.tangent_relative) * std::abs(m.y) + cap * model.tangent_absolute + flush;
+    m.error =
+        (4 * u + model.scale_product + model.tangent_relative) * std::abs(m.y) + cap * model.tangent_absolute + flush;
     m.largest = std::max(m.largest, std::abs(s0 / cap));
   } else if (problem.alibi != Alibi::none || problem.bias) {
     m.error = (u + model.scale_product) * std::abs(s0);
@@ -93,9 +95,19 @@ double size_of(double x, double floor) { return x == 0 ? 0 : std::max(std::abs(x
 
 KeyPanel key_panel(const Inputs& in, const ErrorModel& model, int64_t b, int64_t kv_head) {
   const Problem& p = in.problem;
-  KeyPanel panel{.keys = in.packing.seq_k(b), .head_dim = p.head_dim, .value_dim = p.value_dim,
-                 .k_columns = {}, .k_column_sizes = {}, .v_rows = {}, .v_sizes = {}, .k_rows = {}, .k_sizes = {},
-                 .v_columns = {}, .v_column_sizes = {}, .k_sums = {}, .v_sums = {}};
+  KeyPanel panel{.keys = in.packing.seq_k(b),
+                 .head_dim = p.head_dim,
+                 .value_dim = p.value_dim,
+                 .k_columns = {},
+                 .k_column_sizes = {},
+                 .v_rows = {},
+                 .v_sizes = {},
+                 .k_rows = {},
+                 .k_sizes = {},
+                 .v_columns = {},
+                 .v_column_sizes = {},
+                 .k_sums = {},
+                 .v_sums = {}};
   panel.k_rows.resize(panel.keys * p.head_dim);
   panel.v_rows.resize(panel.keys * p.value_dim);
   for (int64_t j = 0; j < panel.keys; ++j) {
@@ -147,8 +159,14 @@ void dot_columns(const std::vector<double>& x, const std::vector<double>& x_size
 ScoreRow score_row(const Inputs& in, const ErrorModel& model, const KeyPanel& panel, const HeadIndex& at, int64_t i,
                    KeyRange range) {
   const Problem& problem = in.problem;
-  ScoreRow row{.at = at, .i = i, .span = std::max<int64_t>(range.end - range.begin, 0), .keys = {}, .y = {}, .tangent = {},
-               .z = {}, .kappa = {}};
+  ScoreRow row{.at = at,
+               .i = i,
+               .span = std::max<int64_t>(range.end - range.begin, 0),
+               .keys = {},
+               .y = {},
+               .tangent = {},
+               .z = {},
+               .kappa = {}};
   row.largest = -infinity;
   const int64_t d = problem.head_dim;
   std::vector<double> q(d), q_sizes(d), dots, sizes;
@@ -189,8 +207,8 @@ ScoreRow score_row(const Inputs& in, const ErrorModel& model, const KeyPanel& pa
     row.magnitude = std::max(row.magnitude, std::abs(m.y));
     row.worst_error = std::max(row.worst_error, scores + stored + m.error);
     const double range_used = std::max(sizes[n], m.largest);
-    row.overflow |= range_used * log2_e > fp32_range ||
-                    (model.scores_stored && range_used > 0.99 * model.stored.largest);
+    row.overflow |=
+        range_used * log2_e > fp32_range || (model.scores_stored && range_used > 0.99 * model.stored.largest);
   }
   return row;
 }
@@ -231,10 +249,13 @@ WeightRow weight_row(const Inputs& in, const ErrorModel& model, ScoreRow& scores
     row.kappa.push_back(scores.error(k) + scores.kappa[kappa_argument][k] + scores.kappa[kappa_exp][k]);
   }
   if (sink) {
-    const double distance = n == 0 ? std::abs(sink_score) : std::abs(sink_score - scores.largest) + 2 * scores.worst_error;
+    const double distance =
+        n == 0 ? std::abs(sink_score) : std::abs(sink_score - scores.largest) + 2 * scores.worst_error;
     row.sink_p = std::exp(sink_score - row.l);
-    row.sink_kappa = 2 * u * std::abs(sink_score) + argument(sink_score, distance) + model.exp * steps + model.exp_slope * distance;
-    row.overflow |= n > 0 && sink_score - scores.largest > 80;  // exp(sink - max) overflows where the maximum leaves the sink out
+    row.sink_kappa =
+        2 * u * std::abs(sink_score) + argument(sink_score, distance) + model.exp * steps + model.exp_slope * distance;
+    row.overflow |=
+        n > 0 && sink_score - scores.largest > 80;  // exp(sink - max) overflows where the maximum leaves the sink out
   }
 
   // BOUNDS 5: the row sum and the numerators' own errors.
@@ -243,7 +264,9 @@ WeightRow weight_row(const Inputs& in, const ErrorModel& model, ScoreRow& scores
   double numerator = (1 + model.p.relative) * (1 + row.rescale);
   if (in.problem.dropout) numerator *= 1 + compounded(u, 3);
   if (model.normalized_first) numerator *= 1 + model.division;
-  if (model.split) numerator *= (1 + model.division) * (1 + compounded(u, 1 + std::min(double(n), model.splits == 0 ? double(n) : model.splits)));
+  if (model.split)
+    numerator *= (1 + model.division) *
+                 (1 + compounded(u, 1 + std::min(double(n), model.splits == 0 ? double(n) : model.splits)));
   row.p_error = numerator - 1;
   const double largest_p = model.p_unit * dropout_scale(in.problem);
   row.overflow |= largest_p > 0.9 * model.p.largest;
@@ -320,7 +343,9 @@ OutputRow output_row(const Inputs& in, const ErrorModel& model, const KeyPanel& 
   if (in.problem.descale) last = (1 + last) * (1 + u) - 1;
   if (in.problem.dropout) last = (1 + last) * (1 + compounded(u, 3)) - 1;
   if (model.split)
-    last = (1 + last) * (1 + model.division + u * (std::abs(row.l) + scores.magnitude) + log_error(row.l - scores.largest)) - 1;
+    last = (1 + last) *
+               (1 + model.division + u * (std::abs(row.l) + scores.magnitude) + log_error(row.l - scores.largest)) -
+           1;
   const double final_rounding = (1 + model.output.relative) * (1 + last) - 1;
   for (int64_t c = 0; c < dv; ++c) {
     const double o = std::abs(result.o[c]), scale = t_v / row.least_sum;
@@ -336,7 +361,8 @@ OutputRow output_row(const Inputs& in, const ErrorModel& model, const KeyPanel& 
     // The accumulator holds weights against the maximum so far: at most 1 each, or Z in all where there is one tile.
     const double unnormalised = (row.rescales == 0 ? row.largest_sum * magnitude[c] : plain[c]) * model.p_unit;
     const double accumulator = std::max(magnitude[c], model.divided_last ? unnormalised : 0);
-    if (row.overflow || !(accumulator * std::max(1.0, t_v) < fp32_range) || !(exact + bound.total() <= model.output.largest))
+    if (row.overflow || !(accumulator * std::max(1.0, t_v) < fp32_range) ||
+        !(exact + bound.total() <= model.output.largest))
       bound.output = infinity;
   }
   return result;

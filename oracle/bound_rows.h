@@ -26,27 +26,27 @@ enum KappaPart { kappa_scores, kappa_stored, kappa_modifiers, kappa_argument, ka
 /// Scores of one row over the visible keys of a range, with their absolute errors.
 struct ScoreRow {
   HeadIndex at;
-  int64_t i = 0, span = 0;               ///< span: keys of the range, hidden ones included
+  int64_t i = 0, span = 0;  ///< span: keys of the range, hidden ones included
   std::vector<int64_t> keys;
-  std::vector<double> y, tangent, z;     ///< score; s1/cap (0 without softcap); dropout factor
-  std::vector<double> kappa[kappa_parts];  ///< the first three are filled
+  std::vector<double> y, tangent, z;                   ///< score; s1/cap (0 without softcap); dropout factor
+  std::vector<double> kappa[kappa_parts];              ///< the first three are filled
   double largest = 0, magnitude = 0, worst_error = 0;  ///< max y (-inf without keys), max |y|, max error
-  bool overflow = false;                 ///< a score may leave the range of its format
+  bool overflow = false;                               ///< a score may leave the range of its format
   double error(size_t n) const { return kappa[kappa_scores][n] + kappa[kappa_stored][n] + kappa[kappa_modifiers][n]; }
 };
 ScoreRow score_row(const Inputs&, const ErrorModel&, const KeyPanel&, const HeadIndex&, int64_t i, KeyRange);
 
 /// Softmax of a row and what its errors amount to.
 struct WeightRow {
-  std::vector<double> log_p, p, kappa;   ///< by visible key; kappa is the sum of its parts
+  std::vector<double> log_p, p, kappa;  ///< by visible key; kappa is the sum of its parts
   double sink_p = 0, sink_kappa = 0;
-  double l = 0;                          ///< L_i; -infinity for a row without keys and sink
-  double mean_error = 0;                 ///< bound on |ln sum p_j B_j|: how far the sum of computed weights is from Z
-  double least_sum = 1;                  ///< lower bound on sum p_j B_j
-  double unit = 1;                       ///< an absolute error of one weight, relative to Z: 1 / Z against the computed maximum
-  double largest_sum = 1;                ///< Z against the largest score of the keys: the accumulators' range
-  double row_sum = 0, rescale = 0;       ///< relative errors b of the denominator, (1 + u)^R - 1
-  double p_error = 0;                    ///< a: relative error of numerators alone, rescale included
+  double l = 0;            ///< L_i; -infinity for a row without keys and sink
+  double mean_error = 0;   ///< bound on |ln sum p_j B_j|: how far the sum of computed weights is from Z
+  double least_sum = 1;    ///< lower bound on sum p_j B_j
+  double unit = 1;         ///< an absolute error of one weight, relative to Z: 1 / Z against the computed maximum
+  double largest_sum = 1;  ///< Z against the largest score of the keys: the accumulators' range
+  double row_sum = 0, rescale = 0;  ///< relative errors b of the denominator, (1 + u)^R - 1
+  double p_error = 0;               ///< a: relative error of numerators alone, rescale included
   int64_t rescales = 0;
   SumShape shape;
   bool overflow = false;

@@ -47,7 +47,9 @@ void judge_memory(Verdict& verdict, const MemoryReport& memory) {
   const struct {
     const char* kind;
     const std::string& finding;
-  } findings[] = {{"red-zone", memory.red_zone}, {"input-changed", memory.input_changed}, {"unwritten", memory.unwritten},
+  } findings[] = {{"red-zone", memory.red_zone},
+                  {"input-changed", memory.input_changed},
+                  {"unwritten", memory.unwritten},
                   {"tail", memory.tail_touched}};
   for (const auto& [kind, finding] : findings) {
     if (finding.empty()) continue;
@@ -71,14 +73,18 @@ void note_ratio(Verdict& verdict, const Problem& problem, OutputId output, int64
 
 bool is_judged(const Subject& subject, const Problem& problem, OutputId output) {
   switch (output) {
-    case OutputId::o: return problem.direction != Direction::backward_exact;
+    case OutputId::o:
+      return problem.direction != Direction::backward_exact;
     case OutputId::lse:
       return problem.direction != Direction::backward_exact && subject.conventions.lse_base != FLASHPROOF_LSE_NONE;
-    case OutputId::dsink: return has_backward(problem) && problem.sink;
-    case OutputId::dbias: return has_backward(problem) && problem.bias.has_value();
+    case OutputId::dsink:
+      return has_backward(problem) && problem.sink;
+    case OutputId::dbias:
+      return has_backward(problem) && problem.bias.has_value();
     case OutputId::dq:
     case OutputId::dk:
-    case OutputId::dv: break;
+    case OutputId::dv:
+      break;
   }
   return has_backward(problem);
 }
@@ -88,10 +94,14 @@ bool empty_o_defined(const Subject& subject) { return subject.conventions.empty_
 std::optional<double> empty_lse(const Subject& subject) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   switch (subject.conventions.empty_lse) {
-    case FLASHPROOF_EMPTY_LSE_MINUS_INFINITY: return -infinity;
-    case FLASHPROOF_EMPTY_LSE_PLUS_INFINITY: return infinity;
-    case FLASHPROOF_EMPTY_LSE_ZERO: return 0;
-    default: return std::nullopt;
+    case FLASHPROOF_EMPTY_LSE_MINUS_INFINITY:
+      return -infinity;
+    case FLASHPROOF_EMPTY_LSE_PLUS_INFINITY:
+      return infinity;
+    case FLASHPROOF_EMPTY_LSE_ZERO:
+      return 0;
+    default:
+      return std::nullopt;
   }
 }
 

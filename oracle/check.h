@@ -7,8 +7,8 @@
 
 #include "kernels/flashproof_kernel.h"
 #include "oracle/verdict.h"
-#include "reference/case.h"
 #include "reference/arithmetic.h"
+#include "reference/case.h"
 
 namespace flashproof {
 
@@ -23,9 +23,11 @@ struct Subject {
 
 /// How the runner lays a case out around the logical data; never visible to a correct kernel.
 struct Placement {
-  bool nan_outside = true;      ///< padding, unused page slots and stride gaps of inputs hold NaN; else ordinary finite noise
-  bool largest_hidden = false;  ///< keys hidden from every row hold the largest finite values (NaN if the kernel bears it)
-  uint64_t poison = 1;          ///< seed of output and workspace poison
+  bool nan_outside =
+      true;  ///< padding, unused page slots and stride gaps of inputs hold NaN; else ordinary finite noise
+  bool largest_hidden =
+      false;            ///< keys hidden from every row hold the largest finite values (NaN if the kernel bears it)
+  uint64_t poison = 1;  ///< seed of output and workspace poison
 };
 
 /// What the runner spoils in the flashproof_problem of an otherwise legal call, before it asks supports() (check `reject`).
@@ -35,7 +37,7 @@ enum class IllegalMutation {
   kv_heads_not_dividing,  ///< kv_heads = heads + 1
   unknown_dtype,          ///< dtype = 99
   scale_nan,
-  window_below_open,      ///< window_left = -7
+  window_below_open,  ///< window_left = -7
   dropout_rate_one,
 };
 constexpr int illegal_mutation_count = 7;
@@ -51,10 +53,11 @@ struct Run {
 enum class RunStatus { ok, rejected, error, crash, timeout };
 
 struct MemoryReport {
-  std::string red_zone;        ///< first buffer written outside its bounds, with the offset; "" = none
-  std::string input_changed;   ///< first input that was written; "" = none
-  std::string unwritten;       ///< first output element still holding poison; "" = none
-  std::string tail_touched;    ///< first element past the used length that was written (convention: untouched) or not zeroed
+  std::string red_zone;       ///< first buffer written outside its bounds, with the offset; "" = none
+  std::string input_changed;  ///< first input that was written; "" = none
+  std::string unwritten;      ///< first output element still holding poison; "" = none
+  std::string
+      tail_touched;  ///< first element past the used length that was written (convention: untouched) or not zeroed
 };
 
 struct RunResult {
@@ -62,7 +65,7 @@ struct RunResult {
   std::string message;  ///< of a rejection, an error, a signal
   Outputs outputs;      ///< logical (packed), valid when status is ok
   MemoryReport memory;
-  double seconds = 0;   ///< of the kernel's calls
+  double seconds = 0;  ///< of the kernel's calls
 };
 
 struct Check {

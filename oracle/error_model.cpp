@@ -19,7 +19,8 @@ std::vector<Accumulation> candidates(const Accumulation& sum, DType dtype) {
   if (sum.kind != Accumulation::unknown) return {sum};
   const bool fp8 = dtype == DType::e4m3 || dtype == DType::e5m2;
   // Of the tensor cores in use, Hopper's fp8 path keeps the fewest bits.
-  const Accumulation core = fp8 ? Accumulation{Accumulation::tensor_core, 32, 13, 13} : Accumulation{Accumulation::tensor_core};
+  const Accumulation core =
+      fp8 ? Accumulation{Accumulation::tensor_core, 32, 13, 13} : Accumulation{Accumulation::tensor_core};
   return {Accumulation{Accumulation::fp32}, core};
 }
 
@@ -42,15 +43,15 @@ double gamma(const Accumulation& sum, Levels levels, bool rounded, double operan
     const double idle = sum.keep_bits < 23 ? tiles : 0;
     if (levels.one) worst = compounded(step_error(sum), std::min(terms + idle, tiles * chunks) + 1);
     if (levels.two)
-      worst = std::max(worst, (1 + compounded(step_error(sum), std::min(terms, chunks))) * (1 + compounded(u, tiles)) - 1);
+      worst =
+          std::max(worst, (1 + compounded(step_error(sum), std::min(terms, chunks))) * (1 + compounded(u, tiles)) - 1);
     return (1 + operands) * (1 + worst) - 1;
   }
   // Any order of n additions has paths of at most n - 1 roundings; one more for a product that rounds. Two levels: a tile's
   // sum, then one addition a tile.
   const double product = rounded ? 1 : 0;
   if (levels.one) worst = compounded(u, terms + product);
-  if (levels.two)
-    worst = std::max(worst, compounded(u, std::min(terms, double(shape.tile) + tiles) + product));
+  if (levels.two) worst = std::max(worst, compounded(u, std::min(terms, double(shape.tile) + tiles) + product));
   return worst;
 }
 
@@ -66,23 +67,34 @@ ArgumentError argument_error(Argument argument, Exponential exponential) {
   // Base e, then an exponential of base 2: one product with log2 e, itself rounded.
   const bool natural = exponential == Exponential::expf || exponential == Exponential::fast_expf;
   switch (argument) {
-    case Argument::base2_fma: return {0, 4.1 * u, u, 5 * u};
-    case Argument::base2_subtract: return {0, 4.1 * u, 0, 5 * u};
-    case Argument::base_e: return {u, natural ? 1.1 * u : 3.1 * u, 0, 0};
-    case Argument::unknown: break;
+    case Argument::base2_fma:
+      return {0, 4.1 * u, u, 5 * u};
+    case Argument::base2_subtract:
+      return {0, 4.1 * u, 0, 5 * u};
+    case Argument::base_e:
+      return {u, natural ? 1.1 * u : 3.1 * u, 0, 0};
+    case Argument::unknown:
+      break;
   }
   return {u, 4.1 * u, u, 5 * u};
 }
 
 void set_exponential(ErrorModel& model, Exponential exponential) {
   switch (exponential) {
-    case Exponential::ex2_approx: model.exp = std::exp2(-22.728); return;
+    case Exponential::ex2_approx:
+      model.exp = std::exp2(-22.728);
+      return;
     // n ulp from the correctly rounded result are n + 1/2 ulp from the exact one, an ulp is at most 2^-23 of the number.
     case Exponential::exp2f:
-    case Exponential::expf: model.exp = 2.5 * 0x1p-23; return;
-    case Exponential::rounded: model.exp = u; return;
+    case Exponential::expf:
+      model.exp = 2.5 * 0x1p-23;
+      return;
+    case Exponential::rounded:
+      model.exp = u;
+      return;
     case Exponential::fast_expf:
-    case Exponential::unknown: break;
+    case Exponential::unknown:
+      break;
   }
   model.exp = 2.5 * 0x1p-23;
   model.exp_slope = 1.173 * 0x1p-23;
@@ -161,7 +173,8 @@ ErrorModel error_model(const Problem& problem, const Arithmetic& arithmetic) {
 double ErrorModel::score_gamma(int64_t n) const {
   double worst = 0;
   for (const Accumulation& sum : score_sums)
-    worst = std::max(worst, gamma(sum, {true, false}, fp32_inputs, tf32(fp32_inputs), {.terms = n, .tiles = 1, .tile = n}));
+    worst =
+        std::max(worst, gamma(sum, {true, false}, fp32_inputs, tf32(fp32_inputs), {.terms = n, .tiles = 1, .tile = n}));
   return worst;
 }
 
@@ -192,7 +205,9 @@ SumShape ErrorModel::shape(int64_t terms, int64_t span, int64_t length, int64_t 
   // Tiles may start anywhere: a stretch touches one more than it fills, and one more for each part it is cut into.
   int64_t tiles = length <= tile && parts == 1 ? 1 : (span + tile - 1) / tile + 1;
   tiles += parts == 0 ? span : parts - 1;
-  return {.terms = terms, .tiles = std::clamp<int64_t>(tiles, 1, std::max<int64_t>(span, 1)), .tile = std::min(tile, length)};
+  return {.terms = terms,
+          .tiles = std::clamp<int64_t>(tiles, 1, std::max<int64_t>(span, 1)),
+          .tile = std::min(tile, length)};
 }
 
 double growth(double x) { return x <= 0.01 ? x * (1 + 0.502 * x) : std::expm1(x); }

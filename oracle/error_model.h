@@ -17,9 +17,9 @@ constexpr double flush = 0x1p-126;
 
 /// How many products a sum has, and how they lie in tiles.
 struct SumShape {
-  int64_t terms = 0;    ///< products that may differ from zero
-  int64_t tiles = 1;    ///< tiles they lie in, at most
-  int64_t tile = 1;     ///< products a tile, at most
+  int64_t terms = 0;  ///< products that may differ from zero
+  int64_t tiles = 1;  ///< tiles they lie in, at most
+  int64_t tile = 1;   ///< products a tile, at most
 };
 
 /// Rounding to one format: relative error for normal results, absolute error below, largest number.
@@ -33,29 +33,29 @@ struct ErrorModel {
   std::vector<Accumulation> score_sums, value_sums;
   bool one_level = true, two_level = true;  ///< which may be the case
   bool fp32_inputs = false;                 ///< their products round too
-  double operand_floor = 0;                 ///< on tensor cores a nonzero operand counts as at least the least normal number
-  double p_floor = 0, ds_floor = 0;         ///< the same for P (in units of the largest weight) and dS
+  double operand_floor = 0;          ///< on tensor cores a nonzero operand counts as at least the least normal number
+  double p_floor = 0, ds_floor = 0;  ///< the same for P (in units of the largest weight) and dS
 
   // Scores.
-  Conversion stored;          ///< S where it is stored; relative 0 in fp32
+  Conversion stored;  ///< S where it is stored; relative 0 in fp32
   bool scores_stored = false;
-  Conversion prescale;        ///< q times scale before q.k; relative 0 where it is not done or exact
+  Conversion prescale;  ///< q times scale before q.k; relative 0 where it is not done or exact
   bool prescaled = false;
-  double scale_product = 0;   ///< relative error of the factor that scores are multiplied with, beside the scale itself
+  double scale_product = 0;  ///< relative error of the factor that scores are multiplied with, beside the scale itself
   double tangent_relative = 0, tangent_absolute = 0;
 
   // Exponent: kappa = y |y_j| + t |y_j - M| + top max|y| for the argument, exp (1 + R) + exp_slope |y_j - M| for exp.
   double y = 0, t = 0, top = 0, exp = 0, exp_slope = 0;
-  double reference = 0;       ///< L = M + ln l: relative error of M
+  double reference = 0;  ///< L = M + ln l: relative error of M
 
   // Weights and the end of a row.
-  Conversion p, ds;           ///< P before P v; dS, and P in the backward
-  double p_unit = 1;          ///< 2^p_scale_log2
+  Conversion p, ds;                                   ///< P before P v; dS, and P in the backward
+  double p_unit = 1;                                  ///< 2^p_scale_log2
   bool normalized_first = true, divided_last = true;  ///< which may be the case
-  double division = 0;        ///< O / l
+  double division = 0;                                ///< O / l
   int lanes = 0, tile_m = 0, tile_n = 0, splits = 0;  ///< 0 unknown
-  bool split = true;          ///< keys may be split
-  bool sums_p_dp = true;      ///< D may be sum_j P dP instead of <dO, O>
+  bool split = true;                                  ///< keys may be split
+  bool sums_p_dp = true;                              ///< D may be sum_j P dP instead of <dO, O>
   Conversion output;
 
   /// Relative error of a dot product of length n (q.k, dO.v).

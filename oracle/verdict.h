@@ -34,9 +34,10 @@ struct Imposter {
 };
 
 struct Verdict {
-  std::string check;                ///< id of the check
+  std::string check;  ///< id of the check
   Status status = Status::pass;
-  std::string kind;                 ///< kind of failure, stable for bucketing: "value", "nan", "unwritten", "red-zone", "crash", "timeout", ...
+  std::string
+      kind;  ///< kind of failure, stable for bucketing: "value", "nan", "unwritten", "red-zone", "crash", "timeout", ...
   double ratio = 0;                 ///< observed / bound, threshold 1; for exact checks 0 or infinity
   Where where;                      ///< of the largest ratio
   std::string why;                  ///< one sentence with observed, expected and bound

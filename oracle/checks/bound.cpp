@@ -35,7 +35,10 @@ struct Judging {
   int64_t overflow = 0, vacuous = 0;
 
   Judging(const Case& the_case, const Subject& the_subject, const Outputs& results)
-      : c(the_case), subject(the_subject), outputs(results), in(make_inputs(the_case)),
+      : c(the_case),
+        subject(the_subject),
+        outputs(results),
+        in(make_inputs(the_case)),
         arithmetic(parse_arithmetic(the_subject.arithmetic)),
         nonfinite(judge_nonfinite(in, the_subject.conventions.bears_hidden_nan != 0)) {}
 };
@@ -71,8 +74,11 @@ bool judge_empty(Judging& j, OutputId id, int64_t index, double result, double e
   const std::optional<double> expected = empty_lse(j.subject);
   if (!expected) return true;
   ++j.verdict.judged;
-  if (result == *expected) note_ratio(j.verdict, j.in.problem, id, index, 0);
-  else fail_element(j, id, index, "empty-row", " is " + number_text(result) + "; a row that sees no key has " + number_text(*expected));
+  if (result == *expected)
+    note_ratio(j.verdict, j.in.problem, id, index, 0);
+  else
+    fail_element(j, id, index, "empty-row",
+                 " is " + number_text(result) + "; a row that sees no key has " + number_text(*expected));
   return true;
 }
 
@@ -116,7 +122,10 @@ void judge_finite(Judging& j, OutputId id, int64_t index, double result, double 
     result *= ln_2;
     radius += std::abs(result) * 0x1p-52;
   }
-  const auto undecided = [&] { const double e = std::abs(result - mid); return !(e + radius <= bound) && !(e - radius > bound); };
+  const auto undecided = [&] {
+    const double e = std::abs(result - mid);
+    return !(e + radius <= bound) && !(e - radius > bound);
+  };
   if (bound == 0 && result == 0 && std::abs(mid) <= radius) mid = radius = 0;  // nothing contributes
   if (undecided()) refine(j, id, index, result, bound, mid, radius);
   ++j.verdict.judged;
@@ -131,8 +140,9 @@ void judge_finite(Judging& j, OutputId id, int64_t index, double result, double 
   if (error - radius <= bound) return;
   fail(j.verdict, "value", "");
   if (worst || j.verdict.why.empty())
-    j.verdict.why = print(locate(j.in.problem, id, index)) + " is " + number_text(result) + ", exactly " + number_text(mid) + ": off by " +
-                    number_text(error) + ", bound " + number_text(bound) + " (" + number_text(ratio) + " times)";
+    j.verdict.why = print(locate(j.in.problem, id, index)) + " is " + number_text(result) + ", exactly " +
+                    number_text(mid) + ": off by " + number_text(error) + ", bound " + number_text(bound) + " (" +
+                    number_text(ratio) + " times)";
 }
 
 void judge_element(Judging& j, OutputId id, int64_t index, const OutputValues& values, double bound) {
@@ -158,18 +168,27 @@ void judge_output(Judging& j, OutputId id, const OutputValues& values, const std
   const Tensor& results = tensor_of(j.outputs, id);
   for (int64_t index = 0; index < results.size(); ++index) {
     const bool known = !values.known.empty() && values.known[index];
-    if (known) judge_element(j, id, index, values, bounds[index]);
-    else judge_nan(j, id, index, results.at(index));
+    if (known)
+      judge_element(j, id, index, values, bounds[index]);
+    else
+      judge_nan(j, id, index, results.at(index));
   }
 }
 
 std::string undeclared_fields(const Arithmetic& a) {
-  const std::pair<bool, const char*> fields[] = {
-      {a.tile_m == 0 || a.tile_n == 0, "tile"}, {a.scores.kind == Accumulation::unknown, "scores"},
-      {a.values.kind == Accumulation::unknown, "values"}, {a.two_level == Tristate::unknown, "levels"},
-      {a.exponential == Exponential::unknown, "exp"}, {a.argument == Argument::unknown, "arg"}, {a.score_format < 0, "s"},
-      {a.prescaled == Tristate::unknown, "prescaled"}, {a.p_format < 0, "p"}, {a.normalized_first == Tristate::unknown, "normalized"},
-      {a.row_sum_lanes == 0, "rowsum"}, {a.splits == 0, "splits"}, {a.division == Division::unknown, "division"}};
+  const std::pair<bool, const char*> fields[] = {{a.tile_m == 0 || a.tile_n == 0, "tile"},
+                                                 {a.scores.kind == Accumulation::unknown, "scores"},
+                                                 {a.values.kind == Accumulation::unknown, "values"},
+                                                 {a.two_level == Tristate::unknown, "levels"},
+                                                 {a.exponential == Exponential::unknown, "exp"},
+                                                 {a.argument == Argument::unknown, "arg"},
+                                                 {a.score_format < 0, "s"},
+                                                 {a.prescaled == Tristate::unknown, "prescaled"},
+                                                 {a.p_format < 0, "p"},
+                                                 {a.normalized_first == Tristate::unknown, "normalized"},
+                                                 {a.row_sum_lanes == 0, "rowsum"},
+                                                 {a.splits == 0, "splits"},
+                                                 {a.division == Division::unknown, "division"}};
   std::string text;
   for (const auto& [unknown, name] : fields)
     if (unknown) text += std::string(text.empty() ? "" : ", ") + name;
@@ -181,15 +200,18 @@ void conclude(Judging& j, const Bounds& bounds) {
   v.assumed = "bound " + bounds.status;
   const std::string undeclared = undeclared_fields(j.arithmetic);
   if (!undeclared.empty())
-    v.assumed += "; worst case over the arithmetic not declared (" + undeclared + "; declare it in flashproof_kernel.arithmetic)";
+    v.assumed += "; worst case over the arithmetic not declared (" + undeclared +
+                 "; declare it in flashproof_kernel.arithmetic)";
   const std::string undefined = undefined_conventions(j.subject);
   if (!undefined.empty()) v.assumed += "; " + undefined;
-  if (j.vacuous > 0) v.assumed += "; " + std::to_string(j.vacuous) + " bounds are vacuous: larger than the sum of magnitudes";
+  if (j.vacuous > 0)
+    v.assumed += "; " + std::to_string(j.vacuous) + " bounds are vacuous: larger than the sum of magnitudes";
   if (v.status != Status::pass) return;
   if (j.overflow > 0) {
     v.status = Status::inconclusive;
     v.kind = "overflow";
-    v.why = "overflow possible: " + std::to_string(j.overflow) + " elements may leave the range of the kernel's formats and were not judged";
+    v.why = "overflow possible: " + std::to_string(j.overflow) +
+            " elements may leave the range of the kernel's formats and were not judged";
   } else if (v.undecided > 0) {
     v.status = Status::inconclusive;
     v.kind = "undecided";
@@ -208,7 +230,8 @@ Verdict judge(const Case& c, const Subject& subject, std::span<const Run>, std::
   Judging j(c, subject, results[0].outputs);
   j.verdict.check = "bound";
   judge_memory(j.verdict, results[0].memory);
-  const Sample sample = sample_rows(c.problem, sample_work, j.arithmetic.tile_m, j.arithmetic.tile_n, suspect_rows(j), c.recipe.seed);
+  const Sample sample =
+      sample_rows(c.problem, sample_work, j.arithmetic.tile_m, j.arithmetic.tile_n, suspect_rows(j), c.recipe.seed);
   Values values = value_double(j.in, sample, 0, subject.conventions.bears_hidden_nan != 0);
   for (int id = 0; id < output_count; ++id)
     if (!is_judged(subject, c.problem, OutputId(id))) values.output[id] = {};
@@ -221,6 +244,7 @@ Verdict judge(const Case& c, const Subject& subject, std::span<const Run>, std::
 
 }  // namespace
 
-const Check bound_check = {"bound", "every element within the rounding-error bound of the declared arithmetic", applies, plan, judge};
+const Check bound_check = {"bound", "every element within the rounding-error bound of the declared arithmetic", applies,
+                           plan, judge};
 
 }  // namespace flashproof

@@ -24,7 +24,8 @@ int64_t most_keys(const Problem& p, const Arithmetic& arithmetic) {
   int64_t most = fp8 ? 1 << 9 : 1 << 20;
   if (arithmetic.normalized_first != Tristate::no) {
     const Format format = format_of(arithmetic.p_format < 0 ? p.dtype : DType(arithmetic.p_format));
-    const int least = format.emin - format.precision + 1;  // 2^least is the least subnormal number; fp32 ones may be flushed
+    const int least =
+        format.emin - format.precision + 1;  // 2^least is the least subnormal number; fp32 ones may be flushed
     most = std::min(most, int64_t(1) << std::min(20, -std::max(least, -126)));
   }
   return most;
@@ -49,7 +50,9 @@ bool applies(const Case& c, const Subject& subject) {
   return arithmetic.splits == 1 && any_exact_row(c.problem, most_keys(c.problem, arithmetic));
 }
 
-std::vector<Run> plan(const Case& c, const Subject&) { return {Run{.c = neutral_case(c, Family::exact, true), .placement = {}}}; }
+std::vector<Run> plan(const Case& c, const Subject&) {
+  return {Run{.c = neutral_case(c, Family::exact, true), .placement = {}}};
+}
 
 /// O_i of a row that sees the keys: sums of integers, exact in double.
 std::vector<double> exact_row(const Inputs& in, const Where& at, KeyRange keys) {
@@ -88,8 +91,8 @@ Verdict judge(const Case&, const Subject& subject, std::span<const Run> runs, st
       v.where = at;
       v.ratio = std::numeric_limits<double>::infinity();
       fail(v, std::isfinite(result) ? "value" : "nan",
-           print(at) + " is " + number_text(result) + ", must be exactly " + number_text(right) + ": with q = 0 and integer V over " +
-               std::to_string(keys.end - keys.begin) + " keys nothing rounds");
+           print(at) + " is " + number_text(result) + ", must be exactly " + number_text(right) +
+               ": with q = 0 and integer V over " + std::to_string(keys.end - keys.begin) + " keys nothing rounds");
     }
   }
   return v;
@@ -97,6 +100,7 @@ Verdict judge(const Case&, const Subject& subject, std::span<const Run> runs, st
 
 }  // namespace
 
-const Check exact_inputs_check = {"exact_inputs", "exact: q = 0 and integer V leave a correct kernel nothing to round", applies, plan, judge};
+const Check exact_inputs_check = {"exact_inputs", "exact: q = 0 and integer V leave a correct kernel nothing to round",
+                                  applies, plan, judge};
 
 }  // namespace flashproof

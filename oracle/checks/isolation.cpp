@@ -30,8 +30,9 @@ void compare(Verdict& v, const Case& c, OutputId id, const Tensor& a, const Tens
     if (same(a, b, n) || v.status == Status::fail) continue;
     v.where = locate(c.problem, id, n);
     v.ratio = std::numeric_limits<double>::infinity();
-    fail(v, "leak", print(v.where) + " is " + number_text(a.at(n)) + " with NaN outside the tensors and " + number_text(b.at(n)) +
-                        " with noise there and the largest numbers in hidden keys: something it must not read changed it");
+    fail(v, "leak",
+         print(v.where) + " is " + number_text(a.at(n)) + " with NaN outside the tensors and " + number_text(b.at(n)) +
+             " with noise there and the largest numbers in hidden keys: something it must not read changed it");
   }
 }
 
@@ -44,13 +45,15 @@ Verdict judge(const Case& c, const Subject& subject, std::span<const Run>, std::
   for (int id = 0; id < output_count; ++id) {
     const bool gradient = id >= int(OutputId::dq);
     if (!is_judged(subject, c.problem, OutputId(id)) || (gradient && !subject.conventions.deterministic)) continue;
-    compare(v, c, OutputId(id), tensor_of(results[0].outputs, OutputId(id)), tensor_of(results[1].outputs, OutputId(id)));
+    compare(v, c, OutputId(id), tensor_of(results[0].outputs, OutputId(id)),
+            tensor_of(results[1].outputs, OutputId(id)));
   }
   return v;
 }
 
 }  // namespace
 
-const Check isolation_check = {"isolation", "exact: memory outside the problem changes no bit and is not written", applies, plan, judge};
+const Check isolation_check = {"isolation", "exact: memory outside the problem changes no bit and is not written",
+                               applies, plan, judge};
 
 }  // namespace flashproof

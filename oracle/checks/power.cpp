@@ -61,15 +61,19 @@ std::vector<double> mean_of_v(const JudgedRow& row) {
 
 void judge_row(const JudgedRow& row, bool has_l, std::vector<Imposter>& power) {
   const auto note = [&](const char* name, bool rejected) {
-    auto found = std::find_if(power.begin(), power.end(), [&](const Imposter& imposter) { return imposter.name == name; });
+    auto found =
+        std::find_if(power.begin(), power.end(), [&](const Imposter& imposter) { return imposter.name == name; });
     if (found == power.end()) found = power.insert(power.end(), Imposter{name, false});
     found->rejected |= rejected;
   };
   note("zeros", rejects_o(row, std::vector<double>(row.output.o.size(), 0)));
   note("mean of V", rejects_o(row, mean_of_v(row)));
-  if (row.keys.end - row.keys.begin > 1) note("one key dropped", rejects(row, has_l, answer(row, {row.keys.begin, row.keys.end - 1}, 1)));
-  if (row.keys.end < row.panel.keys) note("mask off by one", rejects(row, has_l, answer(row, {row.keys.begin, row.keys.end + 1}, 1)));
-  else if (row.keys.begin > 0) note("mask off by one", rejects(row, has_l, answer(row, {row.keys.begin - 1, row.keys.end}, 1)));
+  if (row.keys.end - row.keys.begin > 1)
+    note("one key dropped", rejects(row, has_l, answer(row, {row.keys.begin, row.keys.end - 1}, 1)));
+  if (row.keys.end < row.panel.keys)
+    note("mask off by one", rejects(row, has_l, answer(row, {row.keys.begin, row.keys.end + 1}, 1)));
+  else if (row.keys.begin > 0)
+    note("mask off by one", rejects(row, has_l, answer(row, {row.keys.begin - 1, row.keys.end}, 1)));
   note("scale 1 % off", rejects(row, has_l, answer(row, row.keys, 1.01)));
   if (has_l) note("base-2 L", rejects_l(row, row.l * log2_e));
 }
@@ -87,7 +91,8 @@ std::vector<Imposter> power_of(const Case& c, const Subject& subject) {
     const HeadIndex at = head_index(in, where.b, where.head);
     const KeyPanel panel = key_panel(in, model, at.b, at.kv_head);
     const KeyRange keys = visible_keys(p.mask, at.seq_q, at.seq_k, where.position);
-    JudgedRow row{in, model, panel, at, where.position, keys, score_row(in, model, panel, at, where.position, keys), {}, 0, 0};
+    JudgedRow row{in, model, panel, at, where.position, keys, score_row(in, model, panel, at, where.position, keys),
+                  {}, 0,     0};
     if (row.scores.keys.empty()) continue;
     const WeightRow weights = weight_row(in, model, row.scores);
     row.output = output_row(in, model, panel, row.scores, weights);

@@ -16,7 +16,8 @@ namespace {
 constexpr int64_t most_runs = 6;
 
 std::vector<int64_t> chunks_of(const Problem& p) {
-  const int64_t chunks = (max_used_length(p.k, p.batch) + p.value_dim - 1) / p.value_dim, runs = std::min(chunks, most_runs);
+  const int64_t chunks = (max_used_length(p.k, p.batch) + p.value_dim - 1) / p.value_dim,
+                runs = std::min(chunks, most_runs);
   std::vector<int64_t> chosen;
   for (int64_t n = 0; n < runs; ++n) chosen.push_back(runs == 1 ? 0 : n * (chunks - 1) / (runs - 1));
   return chosen;
@@ -47,11 +48,16 @@ void judge_element(Verdict& v, const Problem& p, const Packing& packing, int64_t
   if (v.status == Status::fail) return;
   v.ratio = std::numeric_limits<double>::infinity();
   v.where = at;
-  const std::string key = "key " + std::to_string(j) + " of row i=" + std::to_string(at.position) + " (b=" + std::to_string(at.b) +
-                          " h=" + std::to_string(at.head) + ")";
-  if (!std::isfinite(o)) fail(v, "nan", print(at) + " is not finite with q = 0 and one-hot V");
-  else if (seen) fail(v, "missing-key", key + " is visible and has no weight: " + print(at) + " is " + number_text(o));
-  else fail(v, "hidden-key", key + (j < seq_k ? " is hidden" : " does not exist") + " and has weight: " + print(at) + " is " + number_text(o));
+  const std::string key = "key " + std::to_string(j) + " of row i=" + std::to_string(at.position) +
+                          " (b=" + std::to_string(at.b) + " h=" + std::to_string(at.head) + ")";
+  if (!std::isfinite(o))
+    fail(v, "nan", print(at) + " is not finite with q = 0 and one-hot V");
+  else if (seen)
+    fail(v, "missing-key", key + " is visible and has no weight: " + print(at) + " is " + number_text(o));
+  else
+    fail(v, "hidden-key",
+         key + (j < seq_k ? " is hidden" : " does not exist") + " and has weight: " + print(at) + " is " +
+             number_text(o));
 }
 
 Verdict judge(const Case&, const Subject& subject, std::span<const Run> runs, std::span<const RunResult> results) {
@@ -76,14 +82,19 @@ Verdict judge(const Case&, const Subject& subject, std::span<const Run> runs, st
       }
     }
   }
-  const int64_t all = runs.empty() ? 0 : (max_used_length(runs[0].c.problem.k, runs[0].c.problem.batch) + runs[0].c.problem.value_dim - 1) / runs[0].c.problem.value_dim;
+  const int64_t all =
+      runs.empty() ? 0
+                   : (max_used_length(runs[0].c.problem.k, runs[0].c.problem.batch) + runs[0].c.problem.value_dim - 1) /
+                         runs[0].c.problem.value_dim;
   if (all > int64_t(runs.size()))
-    v.assumed += (v.assumed.empty() ? "" : "; ") + std::to_string(runs.size()) + " of " + std::to_string(all) + " chunks of keys read";
+    v.assumed += (v.assumed.empty() ? "" : "; ") + std::to_string(runs.size()) + " of " + std::to_string(all) +
+                 " chunks of keys read";
   return v;
 }
 
 }  // namespace
 
-const Check readout_check = {"readout", "exact: each row gives weight to the keys it sees and to no other", applies, plan, judge};
+const Check readout_check = {"readout", "exact: each row gives weight to the keys it sees and to no other", applies,
+                             plan, judge};
 
 }  // namespace flashproof

@@ -51,13 +51,15 @@ Verdict judge(const Case&, const Subject&, std::span<const Run> runs, std::span<
   for (size_t n = 0; n < runs.size(); ++n) {
     ++v.judged;
     if (results[n].status == RunStatus::rejected) continue;
-    const std::string what = runs[n].mutation == IllegalMutation::none ? "a problem with a feature that the kernel lacks (" + print(runs[n].c.problem) + ")"
-                                                                     : std::string("an illegal problem (") + name_of(runs[n].mutation) + ")";
+    const std::string what = runs[n].mutation == IllegalMutation::none
+                                 ? "a problem with a feature that the kernel lacks (" + print(runs[n].c.problem) + ")"
+                                 : std::string("an illegal problem (") + name_of(runs[n].mutation) + ")";
     constexpr const char* answers[] = {"OK", "", "ERROR", "a crash", "a hang"};
     constexpr const char* kinds[] = {"accepted", "", "error", "crash", "timeout"};
     v.ratio = std::numeric_limits<double>::infinity();
-    fail(v, kinds[int(results[n].status)], what + " got " + answers[int(results[n].status)] + " instead of REJECTED" +
-                                               (results[n].message.empty() ? "" : ": " + results[n].message));
+    fail(v, kinds[int(results[n].status)],
+         what + " got " + answers[int(results[n].status)] + " instead of REJECTED" +
+             (results[n].message.empty() ? "" : ": " + results[n].message));
   }
   return v;
 }
@@ -65,23 +67,38 @@ Verdict judge(const Case&, const Subject&, std::span<const Run> runs, std::span<
 }  // namespace
 
 const char* name_of(IllegalMutation mutation) {
-  constexpr const char* names[illegal_mutation_count] = {"none", "head_dim = 0", "kv_heads = heads + 1", "dtype = 99", "scale = NaN",
-                                                         "window_left = -7", "dropout_rate = 1"};
+  constexpr const char* names[illegal_mutation_count] = {
+      "none",        "head_dim = 0",     "kv_heads = heads + 1", "dtype = 99",
+      "scale = NaN", "window_left = -7", "dropout_rate = 1"};
   return names[int(mutation)];
 }
 
 void apply(IllegalMutation mutation, flashproof_problem& p) {
   switch (mutation) {
-    case IllegalMutation::none: return;
-    case IllegalMutation::head_dim_zero: p.head_dim = 0; return;
-    case IllegalMutation::kv_heads_not_dividing: p.kv_heads = p.heads + 1; return;
-    case IllegalMutation::unknown_dtype: p.dtype = 99; return;
-    case IllegalMutation::scale_nan: p.scale = std::nanf(""); return;
-    case IllegalMutation::window_below_open: p.window_left = -7; return;
-    case IllegalMutation::dropout_rate_one: p.dropout_rate = 1; return;
+    case IllegalMutation::none:
+      return;
+    case IllegalMutation::head_dim_zero:
+      p.head_dim = 0;
+      return;
+    case IllegalMutation::kv_heads_not_dividing:
+      p.kv_heads = p.heads + 1;
+      return;
+    case IllegalMutation::unknown_dtype:
+      p.dtype = 99;
+      return;
+    case IllegalMutation::scale_nan:
+      p.scale = std::nanf("");
+      return;
+    case IllegalMutation::window_below_open:
+      p.window_left = -7;
+      return;
+    case IllegalMutation::dropout_rate_one:
+      p.dropout_rate = 1;
+      return;
   }
 }
 
-const Check reject_check = {"reject", "exact: illegal or unsupported problems are refused, never answered", applies, plan, judge};
+const Check reject_check = {"reject", "exact: illegal or unsupported problems are refused, never answered", applies,
+                            plan, judge};
 
 }  // namespace flashproof

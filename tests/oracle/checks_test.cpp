@@ -71,7 +71,8 @@ RC_GTEST_PROP(ChecksTest, RightKernelsPassEveryCheck, ()) {
   c.problem = test::draw_problem(dtypes[test::draw(0, 2)], 20);
   if (test::coin()) c.problem.direction = Direction::backward_exact;
   c.recipe.seed = uint64_t(test::draw(0, 1 << 20));
-  const SimulatedKernel kernel{test::Algorithm(test::draw(0, 2)), {test::draw(1, 12), test::draw(1, 12)}, test::draw(1, 5)};
+  const SimulatedKernel kernel{
+      test::Algorithm(test::draw(0, 2)), {test::draw(1, 12), test::draw(1, 12)}, test::draw(1, 5)};
   const Subject subject = subject_of(kernel, c.problem);
   for (const char* id : {"bound", "readout", "exact_inputs", "isolation"}) {
     if (!check(id).applies(c, subject)) continue;
@@ -82,20 +83,26 @@ RC_GTEST_PROP(ChecksTest, RightKernelsPassEveryCheck, ()) {
 
 TEST(BoundCheck, FailsOnWrongValues) {
   const std::string text = "bf16 h2 q9 k40 d16 causal bwd data=normal seed=5";
-  expect_seen("bound", text, "value", [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.o.set_bits(40, 0); });
+  expect_seen("bound", text, "value",
+              [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.o.set_bits(40, 0); });
   expect_seen("bound", text, "value", [](const PlannedRun&, const Inputs&, RunResult& r) {
     r.outputs.dv.set_bits(3, encode(DType::bf16, r.outputs.dv.at(3) + 0.25));
   });
-  expect_seen("bound", text, "nan", [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.lse.set_bits(3, nan_bits(DType::fp32)); });
-  expect_seen("bound", text, "infinity", [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.dq.set_bits(3, infinity_bits(DType::bf16)); });
-  expect_seen("bound", text, "unwritten", [](const PlannedRun&, const Inputs&, RunResult& r) { r.memory.unwritten = "o: element 3"; });
+  expect_seen("bound", text, "nan",
+              [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.lse.set_bits(3, nan_bits(DType::fp32)); });
+  expect_seen("bound", text, "infinity", [](const PlannedRun&, const Inputs&, RunResult& r) {
+    r.outputs.dq.set_bits(3, infinity_bits(DType::bf16));
+  });
+  expect_seen("bound", text, "unwritten",
+              [](const PlannedRun&, const Inputs&, RunResult& r) { r.memory.unwritten = "o: element 3"; });
 }
 
 TEST(BoundCheck, NamesTheWorstElement) {
-  const Verdict verdict = judged("bound", "bf16 h2 q9 k40 d16 data=normal seed=5", [](const PlannedRun&, const Inputs&, RunResult& r) {
-    r.outputs.o.set_bits((3 * 2 + 1) * 16 + 7, encode(DType::bf16, 5));
-    r.outputs.o.set_bits((8 * 2 + 0) * 16 + 2, encode(DType::bf16, 3));
-  });
+  const Verdict verdict =
+      judged("bound", "bf16 h2 q9 k40 d16 data=normal seed=5", [](const PlannedRun&, const Inputs&, RunResult& r) {
+        r.outputs.o.set_bits((3 * 2 + 1) * 16 + 7, encode(DType::bf16, 5));
+        r.outputs.o.set_bits((8 * 2 + 0) * 16 + 2, encode(DType::bf16, 3));
+      });
   EXPECT_EQ(print(verdict.where), "O[b=0 i=3 h=1 c=7]");
   EXPECT_NE(verdict.why.find("O[b=0 i=3 h=1 c=7] is 5"), std::string::npos) << verdict.why;
 }
@@ -119,7 +126,9 @@ TEST(BoundCheck, FollowsConventions) {
   subject.conventions.lse_base = FLASHPROOF_LSE_BASE_2;
   EXPECT_EQ(judged("bound", c, kernel, subject, base_2).status, Status::pass);
 
-  const Fault wrong_empty_o = [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.o.set_bits(0, encode(DType::bf16, 1)); };
+  const Fault wrong_empty_o = [](const PlannedRun&, const Inputs&, RunResult& r) {
+    r.outputs.o.set_bits(0, encode(DType::bf16, 1));
+  };
   subject = subject_of(kernel, c.problem);
   EXPECT_EQ(judged("bound", c, kernel, subject, wrong_empty_o).kind, "value");
   subject.conventions.empty_o = FLASHPROOF_EMPTY_O_UNDEFINED;
@@ -128,7 +137,8 @@ TEST(BoundCheck, FollowsConventions) {
 
 TEST(BoundCheck, WantsNanWhereTheInputsHaveIt) {
   const std::string text = "bf16 q3 k4 d8 data=normal set=v[0,1,0,2]:0x7fc0";
-  expect_seen("bound", text, "nan-lost", [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.o.set_bits(2, 0); });
+  expect_seen("bound", text, "nan-lost",
+              [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.o.set_bits(2, 0); });
 }
 
 TEST(BoundCheck, IsInconclusiveWhereFormatsMayOverflow) {
@@ -172,12 +182,15 @@ TEST(ReadoutCheck, SeesEachKey) {
   expect_seen("readout", text, "missing-key", with_mask([](Mask& mask) { mask.window_left = 4; }));
   expect_seen("readout", text, "hidden-key", with_mask([](Mask& mask) { mask.window_left = 6; }));
   expect_seen("readout", text, "hidden-key", with_mask([](Mask& mask) { mask.causal = false; }));
-  expect_seen("readout", text, "nan", [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.o.set_bits(0, nan_bits(DType::fp16)); });
+  expect_seen("readout", text, "nan",
+              [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.o.set_bits(0, nan_bits(DType::fp16)); });
 }
 
 TEST(ExactInputsCheck, SeesOneUlp) {
   const std::string text = "bf16 q9 k16 d8 dropout=0.5@3 data=normal";
-  expect_seen("exact_inputs", text, "value", [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.o.set_bits(11, r.outputs.o.bits(11) ^ 1); });
+  expect_seen("exact_inputs", text, "value", [](const PlannedRun&, const Inputs&, RunResult& r) {
+    r.outputs.o.set_bits(11, r.outputs.o.bits(11) ^ 1);
+  });
   expect_seen("exact_inputs", text, "value", [](const PlannedRun&, const Inputs& in, RunResult& r) {
     Inputs other = in;
     other.problem.dropout->seed += 1;
@@ -204,9 +217,12 @@ TEST(IsolationCheck, SeesLeaksAndStrayWrites) {
   expect_seen("isolation", text, "leak", [](const PlannedRun& run, const Inputs&, RunResult& r) {
     if (run.placement.largest_hidden) r.outputs.dk.set_bits(5, r.outputs.dk.bits(5) ^ 1);
   });
-  expect_seen("isolation", text, "red-zone", [](const PlannedRun&, const Inputs&, RunResult& r) { r.memory.red_zone = "o: past its end"; });
-  expect_seen("isolation", text, "input-changed", [](const PlannedRun&, const Inputs&, RunResult& r) { r.memory.input_changed = "q"; });
-  expect_seen("isolation", text, "tail", [](const PlannedRun&, const Inputs&, RunResult& r) { r.memory.tail_touched = "o"; });
+  expect_seen("isolation", text, "red-zone",
+              [](const PlannedRun&, const Inputs&, RunResult& r) { r.memory.red_zone = "o: past its end"; });
+  expect_seen("isolation", text, "input-changed",
+              [](const PlannedRun&, const Inputs&, RunResult& r) { r.memory.input_changed = "q"; });
+  expect_seen("isolation", text, "tail",
+              [](const PlannedRun&, const Inputs&, RunResult& r) { r.memory.tail_touched = "o"; });
 }
 
 TEST(IsolationCheck, ComparesNoGradientsOfARandomOrder) {
@@ -254,7 +270,8 @@ TEST(RejectCheck, SpoilsOneField) {
 TEST(Checks, ReportWhatDidNotRun) {
   for (const char* id : {"bound", "readout", "exact_inputs", "isolation"}) {
     const auto with_status = [&](RunStatus status) {
-      return judged(id, "bf16 q4 k8 d8 data=normal", [status](const PlannedRun&, const Inputs&, RunResult& r) { r.status = status; });
+      return judged(id, "bf16 q4 k8 d8 data=normal",
+                    [status](const PlannedRun&, const Inputs&, RunResult& r) { r.status = status; });
     };
     EXPECT_EQ(with_status(RunStatus::crash).kind, "crash");
     EXPECT_EQ(with_status(RunStatus::timeout).kind, "timeout");

@@ -10,14 +10,36 @@
 namespace flashproof::test {
 
 enum class Fault {
-  none, last_key_dropped, pad_key_in_row_sum, tile_skipped, scale_one_percent, scale_one_permille, p_in_e4m3, row_not_rescaled,
-  row_sum_two_percent, row_sum_in_bf16, accumulator_in_bf16, l_in_base_2, element_zeroed, neighbour_row,
+  none,
+  last_key_dropped,
+  pad_key_in_row_sum,
+  tile_skipped,
+  scale_one_percent,
+  scale_one_permille,
+  p_in_e4m3,
+  row_not_rescaled,
+  row_sum_two_percent,
+  row_sum_in_bf16,
+  accumulator_in_bf16,
+  l_in_base_2,
+  element_zeroed,
+  neighbour_row,
 };
 constexpr int fault_count = 14;
-constexpr const char* fault_names[fault_count] = {
-    "none", "last key dropped", "zero-scored pad key in the row sum", "one KV tile skipped", "scale +1 %", "scale +0.1 %",
-    "P rounded to e4m3", "one row not rescaled", "row sum 2 % wrong in 1/16 of the rows", "row sum in bf16",
-    "accumulator in bf16 between tiles", "L in base 2", "one element zeroed", "16 bytes from the neighbour row"};
+constexpr const char* fault_names[fault_count] = {"none",
+                                                  "last key dropped",
+                                                  "zero-scored pad key in the row sum",
+                                                  "one KV tile skipped",
+                                                  "scale +1 %",
+                                                  "scale +0.1 %",
+                                                  "P rounded to e4m3",
+                                                  "one row not rescaled",
+                                                  "row sum 2 % wrong in 1/16 of the rows",
+                                                  "row sum in bf16",
+                                                  "accumulator in bf16 between tiles",
+                                                  "L in base 2",
+                                                  "one element zeroed",
+                                                  "16 bytes from the neighbour row"};
 
 struct FaultyRow {
   std::vector<float> o;
@@ -25,11 +47,13 @@ struct FaultyRow {
 };
 
 /// Row i of a head whose decoded k and v are [Sk][d].
-inline FaultyRow faulty_row(const Inputs& in, const std::vector<double>& k, const std::vector<double>& v, int64_t i, int64_t h,
-                            Fault fault) {
+inline FaultyRow faulty_row(const Inputs& in, const std::vector<double>& k, const std::vector<double>& v, int64_t i,
+                            int64_t h, Fault fault) {
   const int64_t d = in.problem.head_dim, keys = in.packing.seq_k(0), tile = 128;
   const auto is = [&](Fault other) { return fault == other; };
-  const float scale = scale_of(in.problem) * (is(Fault::scale_one_percent) ? 1.01f : is(Fault::scale_one_permille) ? 1.001f : 1.0f);
+  const float scale = scale_of(in.problem) * (is(Fault::scale_one_percent)    ? 1.01f
+                                              : is(Fault::scale_one_permille) ? 1.001f
+                                                                              : 1.0f);
   std::vector<float> q(d), accumulator(d, 0), p(tile);
   for (int64_t c = 0; c < d; ++c) q[c] = float(in.q.at((i * in.problem.heads + h) * d + c));
   float maximum = -INFINITY, sum = 0;

@@ -23,8 +23,8 @@ inline std::string arithmetic_of(const SimulatedKernel& kernel, const Problem& p
   const int64_t rows = standard ? std::max<int64_t>(max_used_length(p.q, p.batch), 1) : kernel.tile.rows;
   const int64_t keys = standard ? std::max<int64_t>(max_used_length(p.k, p.batch), 1) : kernel.tile.keys;
   return "tile=" + std::to_string(rows) + "x" + std::to_string(keys) +
-         " order=ascending scores=fp32 values=fp32 levels=1 exp=expf arg=sub tanh=accurate s=fp32 prescaled=no p=" + dtype +
-         " normalized=" + (standard ? "yes" : "no") +
+         " order=ascending scores=fp32 values=fp32 levels=1 exp=expf arg=sub tanh=accurate s=fp32 prescaled=no p=" +
+         dtype + " normalized=" + (standard ? "yes" : "no") +
          " rowsum=1 splits=" + std::to_string(kernel.algorithm == Algorithm::decode ? kernel.splits : 1) +
          " division=ieee ds=" + dtype + " d=rounded";
 }
@@ -44,12 +44,15 @@ inline HeadOutputs<float> forward_head(const SimulatedKernel& kernel, const Roun
 
 /// Adds the head's part of the gradients; `o` and `l` are what the backward reads.
 inline void backward_head(const SimulatedKernel& kernel, const RoundedOps& ops, const Inputs& in, const HeadIndex& at,
-                          const Head<float>& head, const HeadOutputs<float>& read, HeadGradients<float>& sums, Outputs& out) {
+                          const Head<float>& head, const HeadOutputs<float>& read, HeadGradients<float>& sums,
+                          Outputs& out) {
   sums.dq = Matrix<float>(at.seq_q, in.problem.head_dim);
   sums.dbias.assign(head.rule.bias.size(), 0);
   if (in.problem.sink) sums.dsink = float(out.dsink.at(at.h));
-  if (kernel.algorithm == Algorithm::standard) standard_backward(ops, head, read.o, read.l, sums);
-  else flash2_backward(ops, head, kernel.tile, read.o, read.l, sums);
+  if (kernel.algorithm == Algorithm::standard)
+    standard_backward(ops, head, read.o, read.l, sums);
+  else
+    flash2_backward(ops, head, kernel.tile, read.o, read.l, sums);
   finish_gradient(ops, sums.dq, head.rule.scale);
   store_rows(out.dq, at.query_row(0), in.problem.heads, sums.dq);
   if (in.problem.sink) out.dsink.set_bits(at.h, encode(DType::fp32, sums.dsink));
