@@ -4,7 +4,7 @@
 // The forward bound is the perturbation of a weighted mean: with per-key log-errors kappa_j shared by numerator and
 // denominator, numerator-only errors a_j, denominator-only errors b_j,
 //   |O_hat - O| <= 1/(1-beta) { sum p (e^kappa - 1)|v - O| + sum p e^kappa (a |v| + b |O|) + absolute terms } + output rounding.
-// Every term is derived in oracle/README.md (BOUNDS section) and computed a priori from the inputs: nothing is fitted.
+// Every term is derived in oracle/BOUNDS.md and computed a priori from the inputs: nothing is fitted.
 #pragma once
 #include <string>
 #include <vector>
