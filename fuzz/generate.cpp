@@ -2,7 +2,7 @@
 #include "fuzz/generate.h"
 
 #include <algorithm>
-#include <cmath>
+#include <mutex>
 #include <sstream>
 
 #include <rapidcheck.h>
@@ -302,6 +302,9 @@ std::vector<Tunable> parse_tunables(const LoadedKernel& kernel) {
 }
 
 Drawn generate(const LoadedKernel& kernel, const Range& range, uint64_t campaign_seed, uint64_t index) {
+  // RapidCheck keeps the context of `*gen` in a global, so one thread draws at a time; drawing takes microseconds.
+  static std::mutex drawing;
+  const std::lock_guard lock(drawing);
   const rc::Random geometry(stream_seed(campaign_seed, index, 0));
   const rc::Random data(stream_seed(campaign_seed, index, 1));
   Drawn drawn;

@@ -66,16 +66,15 @@ FLASHPROOF_HD constexpr double power_of_two(int exponent) {
   return __builtin_bit_cast(double, uint64(exponent + 1023) << 52);
 }
 
-/// The number that `bits` encodes, exactly; NaN payloads are not kept.
+/// The number that `bits` encodes, exactly; every NaN is the same one.
 FLASHPROOF_HD constexpr double decode(DType dtype, uint32 bits) {
   const Format format = format_of(dtype);
   const int fraction_bits = format.precision - 1;
   const uint32 sign = bits >> (format.bits - 1) & 1;
   const uint32 magnitude = bits & (0xffffffffu >> (33 - format.bits));
+  if (magnitude > infinity_bits(dtype)) return __builtin_bit_cast(double, 0x7ff8000000000000ul);
   double value;
-  if (magnitude > infinity_bits(dtype)) {
-    value = __builtin_bit_cast(double, 0x7ff8000000000000ul);
-  } else if (format.has_infinity && magnitude == infinity_bits(dtype)) {
+  if (format.has_infinity && magnitude == infinity_bits(dtype)) {
     value = __builtin_bit_cast(double, 0x7ff0000000000000ul);
   } else {
     const uint32 field = magnitude >> fraction_bits;

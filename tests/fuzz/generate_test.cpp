@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <thread>
 
 namespace flashproof {
 namespace {
@@ -16,6 +17,18 @@ TEST(Generate, IsAFunctionOfSeedAndIndex) {
     EXPECT_EQ(first.config, second.config);
   }
   EXPECT_NE(print(generate(kernel, Range{}, 7, 0).c), print(generate(kernel, Range{}, 8, 0).c));
+}
+
+TEST(Generate, MayBeCalledFromSeveralThreads) {
+  const LoadedKernel& kernel = load_kernel("cpu:flash2");
+  std::vector<std::string> texts(800);
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 8; ++t)
+    threads.emplace_back([&, t] {
+      for (size_t index = t; index < texts.size(); index += 8) texts[index] = print(generate(kernel, Range{}, 7, index).c);
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (size_t index = 0; index < texts.size(); ++index) ASSERT_EQ(texts[index], print(generate(kernel, Range{}, 7, index).c));
 }
 
 TEST(Generate, DrawsLegalProblemsThatTheKernelTakes) {
