@@ -26,7 +26,7 @@ struct Reduction {
   bool keep(const Case& candidate, const std::string& config) {
     if (out_of_time() || (candidate == best.c && config == best.config)) return false;
     try {
-      validate(candidate.problem);
+      validate(candidate);
     } catch (const UsageError&) {
       return false;
     }
@@ -235,8 +235,12 @@ void shrink_numbers(Reduction& r) {
 }
 
 void simplify_data(Reduction& r) {
-  for (const Family family : {Family::constant_v, Family::integers, Family::equal_scores, Family::normal})
-    if (r.try_edit([&](Case& c) { c.recipe = Recipe{family, 0, 0, c.recipe.seed}; c.file = FileData{}; })) break;
+  // From the simplest on, and never to a less simple one than there is: that would go round in circles.
+  for (const Family family : {Family::constant_v, Family::integers, Family::equal_scores, Family::normal}) {
+    const Recipe simple{family, default_parameter, default_parameter, r.best.c.recipe.seed};
+    if (r.best.c.recipe == simple) break;
+    if (r.try_edit([&](Case& c) { c.recipe = simple; c.file = FileData{}; })) break;
+  }
   for (const uint64_t seed : {0, 1, 2})
     if (r.best.c.recipe.seed > seed && r.try_edit([&](Case& c) { c.recipe.seed = seed; })) break;
   while (!r.best.c.sets.empty() && r.try_edit([](Case& c) { c.sets.pop_back(); })) {
