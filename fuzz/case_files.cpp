@@ -207,11 +207,33 @@ std::string problem_json(const Case& c) {
          "\n";
 }
 
-std::string wanted_outputs(const Problem& p, const flashproof_conventions& conventions) {
-  std::string text;
+std::string instructions(const Case& c, const SafeTensors& inputs, const flashproof_conventions& conventions) {
+  const Problem& p = c.problem;
+  std::string text = "case: " + print(c) + "\n\nRead inputs.safetensors:\n\n";
+  for (const auto& [name, tensor] : inputs.tensors)
+    text += "  " + name + "  " + print_shape(tensor.dtype, tensor.shape) + "\n";
+  text += "\nWrite outputs.safetensors beside it, with these names, dtypes and shapes:\n\n";
   for (const Wanted& wanted : outputs_wanted(p, conventions))
     text += "  " + std::string(wanted.name) + "  " + print_shape(wanted.word, wanted.shape) + "\n";
-  return text;
+  text +=
+      "\n[batch, tokens, heads, dim]; lse [batch, heads, tokens]. Entry b has seqlens_q[b] and seqlens_k[b] tokens; "
+      "those after are padding, which may hold\n"
+      "NaN in inputs and anything in outputs. case.json has the problem's numbers. With Sq, Sk an entry's lengths and "
+      "off = Sk - Sq (0 if top_left):\n\n"
+      "  s = scale <q_i, k_j>, query head h reading kv head h / (heads / kv_heads)\n"
+      "  causal: query i sees key j if j <= i + off; window: i + off - window_left <= j <= i + off + window_right, -1 "
+      "being open\n"
+      "  lse = ln sum_j exp(s), o = sum_j exp(s - lse) v_j; a query that sees no key has o = 0 and lse = -infinity\n";
+  if (p.softcap > 0) text += "  softcap: s = softcap tanh(s / softcap)\n";
+  if (p.alibi != Alibi::none) text += "  slopes: s -= slopes[b, h] |i + off - j|\n";
+  if (p.bias) text += "  bias: s += bias[b, h, i, j], axes of extent 1 being broadcast; -infinity hides the key\n";
+  if (p.sink) text += "  sink: lse = ln(exp(sink[h]) + sum_j exp(s))\n";
+  if (p.dropout) text += "  dropout: o = sum_j exp(s - lse) keep[b, h, i, j] / (1 - dropout_rate) v_j\n";
+  if (p.descale)
+    text += "  descales: s uses q q_descale[b, g] and k k_descale[b, g], o uses v v_descale[b, g], g the kv head\n";
+  if (has_backward(p))
+    text += "  dq, dk, dv: the gradients of sum(o do) with respect to q, k, v as stored; lse is not differentiated\n";
+  return text + "\nThen: flashproof verify DIR\n";
 }
 
 Outputs outputs_of_file(const Problem& p, const flashproof_conventions& conventions, const SafeTensors& file) {

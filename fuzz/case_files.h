@@ -22,8 +22,8 @@ SafeTensors input_file(const Inputs&, bool nan_outside, std::map<std::string, st
 SafeTensors output_file(const Problem&, const Outputs&);
 /// The problem's numbers as one JSON object (flashproof_problem's names), for programs that do not parse the case's text.
 std::string problem_json(const Case&);
-/// Names, dtypes and shapes of the outputs to write, one a line.
-std::string wanted_outputs(const Problem&, const flashproof_conventions&);
+/// What a program must read, compute and write, for a person.
+std::string instructions(const Case&, const SafeTensors& inputs, const flashproof_conventions&);
 /// Throws UsageError naming the tensor that is missing or of the wrong dtype or shape, with the right one.
 Outputs outputs_of_file(const Problem&, const flashproof_conventions&, const SafeTensors&);
 

@@ -61,17 +61,6 @@ void validate_checks(const std::vector<std::string>& ids) {
     throw UsageError("the check `reject` needs a kernel that can refuse; it cannot go through files");
 }
 
-std::string readme(const Case& c, const flashproof_conventions& conventions) {
-  return "Read inputs.safetensors and write outputs.safetensors beside it, with these tensors:\n\n" +
-         wanted_outputs(c.problem, conventions) +
-         "\nin the dtypes given, rows past an entry's length anything. case.json has the problem's numbers (scale, "
-         "causal, ...).\n"
-         "q is [batch, tokens, heads, dim]; lse is [batch, heads, tokens], the natural logarithm of the sum of "
-         "exp(score).\n"
-         "Then run: flashproof verify DIR\n\ncase: " +
-         print(c) + "\n";
-}
-
 int gen(const Options& o) {
   const Case c = case_of_words(o.words);
   validate_checks(o.checks);
@@ -86,14 +75,15 @@ int gen(const Options& o) {
       std::error_code error;
       fs::create_directories(folder, error);
       if (error) throw UnavailableError("cannot create " + folder + ": " + error.message());
-      write_safetensors(folder + "/inputs.safetensors", input_file(make_inputs(run.c), run.placement.nan_outside,
-                                                                   {{"case", print(c)},
-                                                                    {"run", print(run.c)},
-                                                                    {"checks", joined(o.checks, ",")},
-                                                                    {"arithmetic", o.arithmetic},
-                                                                    {"conventions", o.conventions}}));
+      const SafeTensors inputs = input_file(make_inputs(run.c), run.placement.nan_outside,
+                                            {{"case", print(c)},
+                                             {"run", print(run.c)},
+                                             {"checks", joined(o.checks, ",")},
+                                             {"arithmetic", o.arithmetic},
+                                             {"conventions", o.conventions}});
+      write_safetensors(folder + "/inputs.safetensors", inputs);
       write_file(folder + "/case.json", problem_json(run.c));
-      write_file(folder + "/README.txt", readme(run.c, subject.conventions));
+      write_file(folder + "/README.txt", instructions(run.c, inputs, subject.conventions));
     }
   if (o.json)
     fmt::print("{}\n", json_object({{"directory", o.directory}, {"case", print(c)}, {"runs", count}}).text());
