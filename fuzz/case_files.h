@@ -1,12 +1,14 @@
 // A case's tensors as safetensors files: what `gen` writes, `verify` reads and `--dump` keeps.
 //
-// Files hold dense tensors of Sq, Sk = the longest lengths of the batch, whatever layout the problem has; shorter entries are
-// padded at the end. With B entries, H query and Hk kv heads, head dim d and value dim e:
+// Files hold dense tensors of Sq, Sk = the longest lengths of the batch, whatever layout the problem has; shorter entries
+// are padded at the end. With B entries, H query and Hk kv heads, head dim d and value dim e:
 //
-//   inputs   q [B, Sq, H, d]   k [B, Sk, Hk, d]   v [B, Sk, Hk, e]   do [B, Sq, H, e] (backward)   seqlens_q, seqlens_k [B] I32
-//            bias [1|B, 1|H, 1|Sq, 1|Sk]   slopes [B, H]   sink [H]   q_descale, k_descale, v_descale [B, Hk]   (where used)
-//            keep [B, H, Sq, Sk] U8, 1 where dropout keeps a weight   o, lse for `backward_exact`: the exact ones, rounded
-//   outputs  o [B, Sq, H, e]   lse [B, H, Sq] F32   dq, dk, dv like q, k, v (backward)   dsink [H] F32   dbias like bias, F32
+//   inputs   q [B, Sq, H, d]   k [B, Sk, Hk, d]   v [B, Sk, Hk, e]   seqlens_q, seqlens_k [B] I32
+//            where used: do [B, Sq, H, e]   bias [1|B, 1|H, 1|Sq, 1|Sk]   slopes [B, H]   sink [H]
+//            q_descale, k_descale, v_descale [B, Hk]   keep [B, H, Sq, Sk] U8, 1 where dropout keeps a weight
+//            o, lse for `backward_exact`: the exact ones, rounded
+//   outputs  o [B, Sq, H, e]   lse [B, H, Sq] F32
+//            for a backward: dq, dk, dv like q, k, v   dsink [H] F32   dbias like bias, F32
 #pragma once
 #include <string>
 
@@ -20,7 +22,7 @@ namespace flashproof {
 /// Padding holds NaN if `nan_outside`, else 0. `metadata` goes into the file.
 SafeTensors input_file(const Inputs&, bool nan_outside, std::map<std::string, std::string> metadata);
 SafeTensors output_file(const Problem&, const Outputs&);
-/// The problem's numbers as one JSON object (flashproof_problem's names), for programs that do not parse the case's text.
+/// The problem's numbers as one JSON object, for programs that do not parse the case's text.
 std::string problem_json(const Case&);
 /// What a program must read, compute and write, for a person.
 std::string instructions(const Case&, const SafeTensors& inputs, const flashproof_conventions&);

@@ -1,4 +1,5 @@
-// `fuzz`: a campaign. Without arguments 60 seconds over every built-in kernel and then a planted bug, which must be caught.
+// `fuzz`: a campaign. Without arguments 60 seconds over every built-in kernel and then a planted bug, which must be
+// caught.
 #include <filesystem>
 
 #include <fmt/format.h>

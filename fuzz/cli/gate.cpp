@@ -1,5 +1,5 @@
-// `gate`: for CI. Regressions first, then the same fixed cases for the same version, kernel and seed. A failure is run three
-// times: where verdicts differ, it decides nothing. Known findings are accepted until their day of expiry.
+// `gate`: for CI. Regressions first, then the same fixed cases for the same version, kernel and seed. A failure is run
+// three times: where verdicts differ, it decides nothing. Known findings are accepted until their day of expiry.
 #include <algorithm>
 #include <filesystem>
 #include <set>

@@ -1,7 +1,7 @@
 // `gen` and `verify`: a case as files, any program in the middle.
 //
-// Each check is planned into runs (oracle/check.h). One run lies in DIR itself, several in DIR/run-000, DIR/run-001, ... The
-// metadata of each inputs.safetensors holds all that `verify` needs to plan the same runs again.
+// Each check is planned into runs (oracle/check.h). One run lies in DIR itself, several in DIR/run-000, DIR/run-001,
+// ... The metadata of each inputs.safetensors holds all that `verify` needs to plan the same runs again.
 #include <algorithm>
 #include <filesystem>
 

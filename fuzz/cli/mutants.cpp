@@ -1,5 +1,6 @@
-// `mutants`: whether planted bugs are found. Each is a plug-in built from a patched copy of a kernel; the unchanged default
-// campaign looks for it with several seeds. Beside it stands what two usual test rules find (fuzz/common_rules.h).
+// `mutants`: whether planted bugs are found. Each is a plug-in built from a patched copy of a kernel; the unchanged
+// default campaign looks for it with several seeds. Beside it stands what two usual test rules find
+// (fuzz/common_rules.h).
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -74,8 +75,8 @@ Hunt hunt(const std::string& plugin, uint64_t seed, const Options& o) {
   return hunt;
 }
 
-/// A rule finds a bug where it rejects the bug's output and accepts that of the right kernel on the same case: one that rejects
-/// both tells nothing.
+/// A rule finds a bug where it rejects the bug's output and accepts that of the right kernel on the same case: one that
+/// rejects both tells nothing.
 std::string found_by(bool RuleVerdict::*rule, const std::vector<RuleVerdict>& bug,
                      const std::vector<RuleVerdict>& right) {
   int64_t telling = 0;

@@ -1,4 +1,5 @@
-// `selftest`: whether this build on this machine can be believed. Each line is a test that can fail; all take under 20 s.
+// `selftest`: whether this build on this machine can be believed. Each line is a test that can fail; all take under 20
+// s.
 #include <cfenv>
 #include <chrono>
 #include <cmath>
@@ -40,7 +41,8 @@ struct Comparison {
   int64_t cases = 0, outputs = 0, outside = 0, shifted_seen = 0, shifted = 0;
 };
 
-/// Every element with a finite radius must hold the slow oracle's value; the same enclosure moved by three radii must not.
+/// Every element with a finite radius must hold the slow oracle's value; the same enclosure moved by three radii must
+/// not.
 void compare(const Inputs& inputs, Comparison& comparison) {
   const Values values = value_double(inputs, Sample{});
   const slow::Result exact = slow::forward_backward(slow_problem(inputs), has_backward(inputs.problem));

@@ -1,4 +1,5 @@
-// `trace`: an algorithm step by step on a row of scores; by default eight keys whose largest scores come in the second half.
+// `trace`: an algorithm step by step on a row of scores; by default eight keys whose largest scores come in the second
+// half.
 #include <algorithm>
 
 #include <fmt/format.h>
