@@ -1,0 +1,230 @@
+// The command line as a user meets it: exit codes, the nearest right word, an example, and what each verb prints.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Result {
+  int code;
+  std::string out;  ///< stdout and stderr
+};
+
+Result run(const std::string& words, const std::string& redirection = "2>&1") {
+  FILE* pipe = popen(("\"" FLASHPROOF_TEST_PROGRAM "\" " + words + " </dev/null " + redirection).c_str(), "r");
+  Result result{-1, ""};
+  char block[4096];
+  for (size_t n; (n = fread(block, 1, sizeof block, pipe)) > 0;) result.out.append(block, n);
+  const int status = pclose(pipe);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return result;
+}
+
+nlohmann::json json_of(const std::string& words) { return nlohmann::json::parse(run(words, "2>/dev/null").out); }
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// A folder that is removed at the end.
+struct Folder {
+  fs::path path = fs::temp_directory_path() / ("flashproof-cli-test-" + std::to_string(getpid()));
+  Folder() { fs::create_directories(path); }
+  ~Folder() { fs::remove_all(path); }
+  std::string operator/(const std::string& name) const { return (path / name).string(); }
+};
+
+TEST(CommandLine, WrongWordsGet64TheNearestRightWordAndAnExample) {
+  const struct {
+    const char* words;
+    const char* nearest;
+  } table[] = {
+      {"fuz", "`fuzz`"},
+      {"--vesion", "`--version`"},
+      {"fuzz --sede 3", "`--seed`"},
+      {"fuzz --for 3y", "10m"},
+      {"fuzz --cases many", "no whole number"},
+      {"fuzz --preset smok", "`smoke`"},
+      {"check cpu:flsh2 bf16", "cpu:flash2"},
+      {"check cpu:flash2 bf17", "`bf16`"},
+      {"check cpu:flash2 bf16 --check bond", "`bound`"},
+      {"check cpu:flash2", "CASE"},
+      {"list kernel", "`kernels`"},
+      {"trace --algorithm flash9", "`flash2`"},
+      {"trace --scores 1,x --values 1,2", "`x`"},
+      {"gen bf16", "--out"},
+      {"gen bf16 --out /nonexistent/x --conventions lse=bas2", "`lse=base2`"},
+      {"bound bf16 --output dW", "`dQ`"},
+      {"report --format htlm", "`"},
+  };
+  for (const auto& row : table) {
+    const Result result = run(row.words);
+    EXPECT_EQ(result.code, 64) << row.words << "\n" << result.out;
+    EXPECT_TRUE(has(result.out, row.nearest)) << row.words << "\n" << result.out;
+  }
+}
+
+TEST(CommandLine, WhatIsNotThereGets69) {
+  EXPECT_EQ(run("check ./no_such_plugin.so bf16").code, 69);
+  EXPECT_EQ(run("fuzz cpu:flash2 --cases 1 --out /proc/no_campaign_here").code, 69);
+  EXPECT_EQ(run("fuzz --data /no/such/folder --cases 1 --out /tmp/never-made").code, 69);
+}
+
+TEST(CommandLine, EveryVerbHasHelpThatOpensWithAnExample) {
+  const Result all = run("--help");
+  EXPECT_EQ(all.code, 0);
+  EXPECT_EQ(all.out.rfind("Example: flashproof", 0), 0u) << all.out;
+  for (const char* verb : {"fuzz", "check", "replay", "gate", "reduce", "bound", "gen", "verify", "trace", "list",
+                           "status", "report", "mutants", "selftest", "doctor"}) {
+    EXPECT_TRUE(has(all.out, verb)) << verb;
+    const Result help = run(std::string(verb) + " --help");
+    EXPECT_EQ(help.code, 0);
+    EXPECT_EQ(help.out.rfind(std::string("Example: flashproof ") + verb, 0), 0u) << help.out;
+    EXPECT_TRUE(has(help.out, "--json")) << verb;
+  }
+  EXPECT_FALSE(has(all.out, "worker")) << "the worker is not for users";
+}
+
+TEST(CommandLine, TraceReachesTheExactValueFromEveryTileSize) {
+  for (int tile = 1; tile <= 8; ++tile) {
+    const auto json = json_of("trace --algorithm all --json --tile " + std::to_string(tile));
+    EXPECT_EQ(json["exact"], "61.68944444042202372234710296173838728359");
+    ASSERT_EQ(json["algorithms"].size(), 4u);
+    for (const auto& [name, steps] : json["algorithms"].items())
+      EXPECT_NEAR(steps.back()["output"].get<double>(), 61.6894444404, 1e-10) << name;
+    if (tile == 4) EXPECT_NEAR(json["algorithms"]["flash2"][0]["output"].get<double>(), 30.81, 0.005);
+  }
+}
+
+TEST(CommandLine, ReplaysAgreeBitForBitAcrossTextFileAndRepeats) {
+  const std::string words = "'bf16 h2 q5 k9 d16 causal bwd seed=4'";
+  const auto first = json_of("check cpu:flash2 --json " + words),
+             again = json_of("replay --kernel cpu:flash2 --json " + words);
+  EXPECT_EQ(first["status"], "pass");
+  EXPECT_EQ(first["output_bits"], again["output_bits"]);
+  EXPECT_EQ(first["id"], again["id"]);
+  const auto other = json_of("check cpu:flash2 --json 'bf16 h2 q5 k9 d16 causal bwd seed=5'");
+  EXPECT_NE(first["output_bits"], other["output_bits"]);
+  const Result repeated = run("replay --kernel cpu:flash2 --repeat 3 " + words);
+  EXPECT_EQ(repeated.code, 0);
+  EXPECT_TRUE(has(repeated.out, "3 times, 0 with other bits")) << repeated.out;
+  const Result in_process = run("check cpu:flash2 --in-process --json " + words, "2>/dev/null");
+  EXPECT_EQ(nlohmann::json::parse(in_process.out)["output_bits"], first["output_bits"]);
+}
+
+TEST(CommandLine, ACampaignIsFoundByIdResumesAndReports) {
+  const Folder folder;
+  const std::string out = folder / "campaign";
+  const auto json = json_of("fuzz cpu:flash2 --cases 6 --seed 3 --json --out " + out);
+  EXPECT_EQ(json["exit_code"], 0) << json;
+  EXPECT_EQ(json["summary"]["cases"], 6);
+  EXPECT_EQ(run("fuzz cpu:flash2 --cases 6 --out " + out).code, 64)
+      << "a second campaign must not write into the first";
+  EXPECT_EQ(json_of("fuzz --resume --cases 9 --json --out " + out)["summary"]["cases"], 9);
+
+  std::string line;
+  std::ifstream shard(out + "/cases/shard-0.jsonl");
+  std::getline(shard, line);
+  const std::string id = nlohmann::json::parse(line)["id"];
+  const Result replay = run("replay --campaign " + out + " " + id);
+  EXPECT_TRUE(has(replay.out, id)) << replay.out;
+  EXPECT_EQ(run("replay --campaign " + out + " 0000000000000000").code, 64);
+
+  EXPECT_EQ(nlohmann::json::parse(run("report " + out + " --format json", "2>/dev/null").out)["cases"], 9);
+  EXPECT_TRUE(has(run("report " + out + " --format md").out, "0 findings in 9 cases"));
+  EXPECT_TRUE(has(run("report " + out + " --format junit").out, "<testsuite name=\"cpu:flash2\""));
+  EXPECT_EQ(run("status " + out).code, 0);
+
+  std::ofstream(out + "/cases/shard-0.jsonl", std::ios::app) << "{\"format\":\"flashproof-case\"}\n";
+  const Result damaged = run("status " + out);
+  EXPECT_EQ(damaged.code, 64);
+  EXPECT_TRUE(has(damaged.out, "line 10")) << damaged.out;
+}
+
+TEST(CommandLine, GateFailsOnAFindingAcceptsAKnownOneAndReportsOneThatPassesAgain) {
+  const Folder folder;
+  const std::string common = " --regressions " + (folder / "regressions") + " --reduce-for 1s --out ";
+  fs::create_directories(folder / "regressions");
+  std::ofstream(folder / "regressions/cases.txt") << "# one key\nbf16 q3 k1 d16\n";
+  EXPECT_EQ(run("gate cpu:flash2 --cases 5 --junit " + (folder / "j.xml") + common + (folder / "a")).code, 0);
+  EXPECT_TRUE(fs::exists(folder / "j.xml"));
+  std::ofstream(folder / "known.txt") << "gone.bound.value.O 2999-01-01 issue 1: fixed since\n";
+  const Result passes = run("gate cpu:flash2 --cases 5 --known " + (folder / "known.txt") + common + (folder / "b"));
+  EXPECT_EQ(passes.code, 0);
+  EXPECT_TRUE(has(passes.out, "passes again: gone.bound.value.O")) << passes.out;
+  std::ofstream(folder / "known.txt") << "no date and reason\n";
+  EXPECT_EQ(run("gate cpu:flash2 --cases 5 --known " + (folder / "known.txt") + common + (folder / "c")).code, 64);
+  std::ofstream(folder / "regressions/cases.txt") << "bf16 q3 kk1\n";
+  EXPECT_EQ(run("gate cpu:flash2 --cases 5" + common + (folder / "d")).code, 64);
+}
+
+TEST(CommandLine, APlantedBugIsFoundReducedReplayedAndGated) {
+  const Folder folder;
+  const std::string bug = fs::path(FLASHPROOF_TEST_PROGRAM).parent_path() / "mutants/window_off_by_one.so";
+  const Result fuzz =
+      run("fuzz " + bug + " --cases 40 --max-findings 1 --reduce-for 2s --out " + (folder / "campaign"));
+  EXPECT_EQ(fuzz.code, 1) << fuzz.out;
+  std::string smallest;
+  for (const auto& entry : fs::recursive_directory_iterator(folder / "campaign/findings"))
+    if (entry.path().filename() == "smallest.json") smallest = entry.path();
+  ASSERT_FALSE(smallest.empty());
+  const auto replayed = json_of("replay --json " + smallest), again = json_of("replay --json " + smallest);
+  EXPECT_EQ(replayed["status"], "fail");
+  EXPECT_EQ(replayed["output_bits"], again["output_bits"]);
+  const std::string line = replayed["replay"];
+  EXPECT_EQ(run(line.substr(line.find("replay"))).code, 1) << line;
+  EXPECT_EQ(run("replay --on cpu:flash2 " + smallest).code, 0) << "the right kernel passes the same case";
+  const Result reduce = run("reduce --for 2s " + smallest);
+  EXPECT_EQ(reduce.code, 1) << reduce.out;
+
+  fs::create_directories(folder / "regressions");
+  const std::string common =
+      "gate " + bug + " --cases 40 --reduce-for 0s --json --regressions " + (folder / "regressions");
+  const auto gate = json_of(common + " --out " + (folder / "gate"));
+  EXPECT_EQ(gate["exit_code"], 1) << gate;
+  std::ofstream known(folder / "known.txt"), expired(folder / "expired.txt");
+  for (const auto& finding : gate["summary"]["findings"]) {
+    known << finding["bucket"].get<std::string>() << " 2999-01-01 planted\n";
+    expired << finding["bucket"].get<std::string>() << " 2020-01-01 planted\n";
+  }
+  known.close(), expired.close();
+  EXPECT_EQ(json_of(common + " --known " + (folder / "known.txt") + " --out " + (folder / "a"))["exit_code"], 0);
+  EXPECT_EQ(json_of(common + " --known " + (folder / "expired.txt") + " --out " + (folder / "b"))["exit_code"], 1);
+}
+
+TEST(CommandLine, OutputsThroughFilesAreJudged) {
+  const Folder folder;
+  const std::string words = "'bf16 b2 h2 q5 k7 d8 usedk=[7,3] causal bwd seed=2'";
+  ASSERT_EQ(run("gen " + words + " -o " + (folder / "case")).code, 0);
+  const Result missing = run("verify " + (folder / "case"));
+  EXPECT_EQ(missing.code, 64);
+  EXPECT_TRUE(has(missing.out, "outputs.safetensors")) << missing.out;
+  // A right kernel's outputs, as `--dump` writes them, pass; those of another case do not.
+  ASSERT_EQ(run("check cpu:flash2 --check bound --dump " + (folder / "dump") + " " + words).code, 0);
+  fs::copy(folder / "dump/outputs.safetensors", folder / "case/outputs.safetensors");
+  EXPECT_EQ(run("verify " + (folder / "case")).code, 0);
+  ASSERT_EQ(run("check cpu:flash2 --check bound --dump " + (folder / "other") +
+                " 'bf16 b2 h2 q5 k7 d8 usedk=[7,3] causal bwd seed=3'")
+                .code,
+            0);
+  fs::copy(folder / "other/outputs.safetensors", folder / "case/outputs.safetensors",
+           fs::copy_options::overwrite_existing);
+  EXPECT_EQ(run("verify " + (folder / "case")).code, 1);
+  std::ofstream(folder / "case/outputs.safetensors", std::ios::binary | std::ios::trunc) << "\x08";
+  EXPECT_EQ(run("verify " + (folder / "case")).code, 64);
+
+  std::ifstream elements(folder / "dump/elements.jsonl");
+  int64_t count = 0;
+  for (std::string line; std::getline(elements, line); ++count)
+    EXPECT_TRUE(nlohmann::json::parse(line).contains("observed_bits"));
+  EXPECT_EQ(count, 2 * 2 * 5 * (8 + 1 + 8) + (7 + 3) * 2 * (8 + 8));
+}
+
+}  // namespace
