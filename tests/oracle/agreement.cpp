@@ -16,8 +16,8 @@ namespace {
 
 constexpr size_t most_examples = 10;
 constexpr int interval_bits = 256;
-/// The twin's own error, relative to the sum of magnitudes: its 1024 bits leave about 2^-1000 where terms cancel, and scores
-/// below 2^300 take less than 300 bits from the exponents. It is felt only where an enclosure is tighter still.
+/// The twin's own error, relative to the sum of magnitudes: its 1024 bits leave about 2^-1000 where terms cancel, and
+/// scores below 2^300 take less than 300 bits from the exponents. It is felt only where an enclosure is tighter still.
 constexpr double twin_error = 0x1p-600;
 
 struct Comparison {

@@ -1,7 +1,8 @@
 // The oracle against its slow twin on random small cases: every output, every pair of features.
 //
-// value_double must enclose what slow::forward_backward finds from the formulas at 1024 bits. For one output in `share` so
-// must a ball of 128 bits and an interval of 256 bits, and its correct rounding to the output's format must be the twin's.
+// value_double must enclose what slow::forward_backward finds from the formulas at 1024 bits. For one output in `share`
+// so must a ball of 128 bits and an interval of 256 bits, and its correct rounding to the output's format must be the
+// twin's.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -25,8 +26,8 @@ struct Plan {
   std::string emptiest;             ///< the pair with the fewest outputs
   int64_t emptiest_outputs = 0;
 };
-/// Cases with Sq, Sk from 0 to 24 and head dims from 1 to 16, small ones more often. Every other one is drawn until it has
-/// the pair that was emptiest before it. Throws std::logic_error for a pair that no draw has.
+/// Cases with Sq, Sk from 0 to 24 and head dims from 1 to 16, small ones more often. Every other one is drawn until
+/// it has the pair that was emptiest before it. Throws std::logic_error for a pair that no draw has.
 Plan plan_cases(const PlanSettings&);
 
 struct Agreement {

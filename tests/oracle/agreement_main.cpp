@@ -1,10 +1,10 @@
 // agreement [--outputs N] [--pair-outputs N] [--seed N] [--data FILE]: the oracle against its slow twin (agreement.h).
 //
-// Prints the figures. Ends with 0; 1 if they disagree; 2 if a pair of features has too few outputs or too many radii are
-// large; 64 for a wrong command line.
+// Prints the figures. Ends with 0; 1 if they disagree; 2 if a pair of features has too few outputs or too many radii
+// are large; 64 for a wrong command line.
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <stdexcept>
 #include <string>
 
@@ -17,6 +17,15 @@ constexpr int64_t share = 40;  // one output in so many at the higher strengths:
 constexpr double least_small = 0.999;
 constexpr size_t chunk = 200;  // cases between two lines of progress
 
+/// Throws std::invalid_argument for anything but the digits of a number below 2^63.
+int64_t number_of(const std::string& text) {
+  int64_t number = 0;
+  const char* end = text.data() + text.size();
+  const std::from_chars_result read = std::from_chars(text.data(), end, number);
+  if (read.ec != std::errc() || read.ptr != end || number < 0) throw std::invalid_argument(text + " is not a count");
+  return number;
+}
+
 /// Throws std::invalid_argument.
 PlanSettings settings_of(int count, char** words) {
   PlanSettings settings;
@@ -25,11 +34,11 @@ PlanSettings settings_of(int count, char** words) {
     const std::string word = words[n];
     if (n + 1 == count) throw std::invalid_argument(word + " needs a value");
     if (word == "--outputs")
-      settings.outputs = std::stoll(words[n + 1]);
+      settings.outputs = number_of(words[n + 1]);
     else if (word == "--pair-outputs")
-      settings.pair_outputs = std::stoll(words[n + 1]);
+      settings.pair_outputs = number_of(words[n + 1]);
     else if (word == "--seed")
-      settings.seed = std::stoull(words[n + 1]);
+      settings.seed = uint64_t(number_of(words[n + 1]));
     else if (word == "--data")
       settings.real_data = words[n + 1];
     else
