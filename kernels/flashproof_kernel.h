@@ -8,9 +8,9 @@
  * bf16 forward on a GPU:
  *
  *     #include "flashproof_kernel.h"
+ *     static const flashproof_kernel kernel;
  *     static flashproof_status supports(const flashproof_problem* p, const char* config, char* why, size_t n) {
- *       if (p->dtype != FLASHPROOF_BF16) { snprintf(why, n, "bf16 only"); return FLASHPROOF_REJECTED; }
- *       return FLASHPROOF_OK;
+ *       return flashproof_check_problem(&kernel, p, why, n);
  *     }
  *     static flashproof_status forward(const flashproof_call* c, const char* config, void* stream, char* why, size_t n) {
  *       my_kernel<<<grid, block, 0, (cudaStream_t)stream>>>(c->q.data, c->q.stride[1], ..., c->o.data, c->lse.data);
@@ -18,18 +18,31 @@
  *     }
  *     static const flashproof_kernel kernel = {
  *       .struct_size = sizeof(flashproof_kernel), .abi = FLASHPROOF_ABI, .name = "mine", .version = "1",
- *       .memory = FLASHPROOF_CUDA, .features = FLASHPROOF_FEATURE_CAUSAL | FLASHPROOF_FEATURE_GQA,
+ *       .memory = FLASHPROOF_CUDA, .dtypes = 1u << FLASHPROOF_BF16,
+ *       .features = FLASHPROOF_FEATURE_CAUSAL | FLASHPROOF_FEATURE_GQA, .max_head_dim = 128, .head_dim_multiple = 64,
  *       .conventions = FLASHPROOF_DEFAULT_CONVENTIONS, .supports = supports, .forward = forward,
  *     };
  *     const flashproof_kernel* flashproof_kernel_entry(uint32_t abi) { return abi == FLASHPROOF_ABI ? &kernel : NULL; }
+ *
+ * What is computed, for batch entry b, query i, head h over the keys j that it sees, in real arithmetic:
+ *
+ *     s0 = scale <q_i, k_j>        s1 = softcap tanh(s0 / softcap), or s0        s = s1 - slope |i + off - j| + bias
+ *     L = ln(sum_j exp(s) [+ exp(sink)])        p = exp(s - L)        O_i = sum_j p z v_j, z = keep / (1 - rate), or 1
+ *
+ * Query head h reads kv head h / (heads / kv_heads). off is Sk - Sq, or 0 with top_left. causal: j <= i + off. window:
+ * i + off - left <= j <= i + off + right. So with causal and Sk < Sq the first Sq - Sk rows see no key (NEGATIVE_OFFSET): there
+ * O = 0 and L = -infinity, or what the conventions declare. Sq and Sk may be 0; a launch over an empty grid is an error in
+ * CUDA, so return early. Floats (scale, softcap, slopes, sinks, descales) are exact as given.
  *
  * Everything outside the logical tensors (padding, unused page slots, stride gaps, red zones around each buffer) is poisoned
  * and watched. Inputs must not be written. Device calls enqueue on `stream` and return; they must not synchronise the device.
  */
 #ifndef FLASHPROOF_KERNEL_H
 #define FLASHPROOF_KERNEL_H
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -60,8 +73,8 @@ typedef struct {
   int64_t length;
 } flashproof_integers;
 
-/* Bits of flashproof_kernel.features: what the kernel can do. A problem that needs a missing bit is not offered to it, except
- * by the check `reject`. supports() has the last word. */
+/* Bits of flashproof_kernel.features: what the kernel can do. A problem that needs a missing bit is refused before the kernel
+ * is called. supports() has the last word. */
 enum {
   FLASHPROOF_FEATURE_BACKWARD = 1 << 0,
   FLASHPROOF_FEATURE_CAUSAL = 1 << 1,
@@ -78,7 +91,7 @@ enum {
   FLASHPROOF_FEATURE_SINK = 1 << 12,
   FLASHPROOF_FEATURE_DROPOUT = 1 << 13,
   FLASHPROOF_FEATURE_DESCALE = 1 << 14,
-  FLASHPROOF_FEATURE_STRIDES = 1 << 15, /* any strides with a unit last one */
+  FLASHPROOF_FEATURE_STRIDES = 1 << 15, /* any strides with a unit last one; without it all tensors are contiguous */
   FLASHPROOF_FEATURE_SCALE = 1 << 16,   /* a scale other than 1/sqrt(head_dim) */
   FLASHPROOF_FEATURE_NEGATIVE_OFFSET = 1 << 17 /* causal or window with Sk < Sq */
 };
@@ -119,7 +132,7 @@ typedef struct {
   float scale;
   int32_t causal;
   int32_t top_left;          /* 1: query i stands at key i; 0: at key i + Sk - Sq */
-  int64_t window_left, window_right; /* inclusive; -1 open */
+  int64_t window_left, window_right; /* inclusive; -1 open, both -1: no window */
   float softcap;             /* 0: off */
   int32_t alibi;             /* 0, 1: slopes [H], 2: slopes [B, H] */
   int32_t bias, sink, descale; /* 1: given */
@@ -161,14 +174,38 @@ typedef struct {
    * or "" = nothing. A config is text such as "tile_m=64,tile_n=32"; "" is the kernel's own choice. */
   const char* tunables;
   /* The arithmetic for this problem and config, as text (reference/arithmetic.h); NULL member or "" = unknown. The text must
-   * stay valid until the next call on the same thread. */
+   * stay valid until the next call on the same thread. Words, unset ones counting at their worst: e.g.
+   * "tile=64x64 order=ascending scores=fp32 values=fp32 exp=expf arg=sub s=fp32 p=bf16 rowsum=1 division=ieee". */
   const char* (*arithmetic)(const flashproof_problem*, const char* config);
-  /* On the host, without a GPU: OK, or REJECTED with a reason in message. */
+  /* On the host, without a GPU: OK, or REJECTED with a reason in message. Must refuse what no kernel can answer, too
+   * (flashproof_check_problem does); the check `reject` offers such problems. */
   flashproof_status (*supports)(const flashproof_problem*, const char* config, char* message, size_t message_size);
   size_t (*workspace_size)(const flashproof_problem*, const char* config); /* NULL = 0 */
   flashproof_status (*forward)(const flashproof_call*, const char* config, void* stream, char* message, size_t message_size);
   flashproof_status (*backward)(const flashproof_call*, const char* config, void* stream, char* message, size_t message_size);
 } flashproof_kernel;
+
+/* REJECTED with a reason for a dtype or head_dim outside the table's ranges and for values that no kernel can answer: sizes
+ * below 1, kv_heads that does not divide heads, a scale or softcap that is not finite, a window below -1, a dropout rate outside
+ * [0, 1). Else OK: first line of a supports(). */
+static inline flashproof_status flashproof_check_problem(const flashproof_kernel* kernel, const flashproof_problem* p,
+                                                         char* message, size_t message_size) {
+  const int64_t multiple = kernel->head_dim_multiple > 1 ? kernel->head_dim_multiple : 1;
+  const char* wrong = NULL;
+  if (p->dtype < 0 || p->dtype > FLASHPROOF_E5M2) wrong = "unknown dtype";
+  else if (kernel->dtypes != 0 && !(kernel->dtypes >> p->dtype & 1)) wrong = "this dtype is not supported";
+  else if (p->batch < 1 || p->heads < 1 || p->kv_heads < 1 || p->head_dim < 1 || p->value_dim < 1) wrong = "a size below 1";
+  else if (p->heads % p->kv_heads != 0) wrong = "kv_heads does not divide heads";
+  else if (p->head_dim % multiple != 0 || p->value_dim % multiple != 0) wrong = "head_dim is not a multiple of what is supported";
+  else if (kernel->max_head_dim > 0 && (p->head_dim > kernel->max_head_dim || p->value_dim > kernel->max_head_dim))
+    wrong = "head_dim is larger than supported";
+  else if (!isfinite(p->scale) || !isfinite(p->softcap) || p->softcap < 0) wrong = "scale or softcap is not finite";
+  else if (p->window_left < -1 || p->window_right < -1) wrong = "a window side below -1";
+  else if (!(p->dropout_rate >= 0 && p->dropout_rate < 1)) wrong = "dropout rate outside [0, 1)";
+  if (!wrong) return FLASHPROOF_OK;
+  snprintf(message, message_size, "%s", wrong);
+  return FLASHPROOF_REJECTED;
+}
 
 typedef const flashproof_kernel* (*flashproof_kernel_entry_function)(uint32_t abi);
 #define FLASHPROOF_KERNEL_SYMBOL "flashproof_kernel_entry"
