@@ -233,7 +233,7 @@ std::string instructions(const Case& c, const SafeTensors& inputs, const flashpr
     text += "  descales: s uses q q_descale[b, g] and k k_descale[b, g], o uses v v_descale[b, g], g the kv head\n";
   if (has_backward(p))
     text += "  dq, dk, dv: the gradients of sum(o do) with respect to q, k, v as stored; lse is not differentiated\n";
-  return text + "\nThen: flashproof verify DIR\n";
+  return text + "\nThen: ./flashproof verify DIR\n";
 }
 
 Outputs outputs_of_file(const Problem& p, const flashproof_conventions& conventions, const SafeTensors& file) {

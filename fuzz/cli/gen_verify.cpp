@@ -89,7 +89,7 @@ int gen(const Options& o) {
     fmt::print("{}\n", json_object({{"directory", o.directory}, {"case", print(c)}, {"runs", count}}).text());
   else
     fmt::print(
-        "{} run{} of {} in {}\nwrite outputs.safetensors into {} as README.txt there says, then: flashproof verify "
+        "{} run{} of {} in {}\nwrite outputs.safetensors into {} as README.txt there says, then: ./flashproof verify "
         "{}\n",
         count, count == 1 ? "" : "s", joined(o.checks, ", "), o.directory, count == 1 ? "it" : "each run-... folder",
         o.directory);
@@ -136,7 +136,7 @@ int verify(Options o) {
   const Subject subject = subject_of(o);
   const std::vector<PlannedCheck> planned = plan(c, subject, o.checks);
   const size_t count = runs_of(planned);
-  Execution e{Job{c, "", o.checks}, subject, "flashproof verify " + o.directory, {}, {}, {}};
+  Execution e{Job{c, "", o.checks}, subject, "./flashproof verify " + o.directory, {}, {}, {}};
   for (const PlannedCheck& p : planned) {
     std::vector<RunResult> results;
     for (const Run& run : p.runs) {

@@ -37,7 +37,7 @@ struct Hunt {
 struct Row {
   Mutant mutant;
   std::vector<Hunt> hunts;
-  std::string allclose, twice;  ///< "found", "missed", or why it says nothing
+  std::string allclose, twice;  ///< "found", "missed", or "no use": it rejects the right kernel on every usual case
   std::string unusable;         ///< why the plug-in could not be run
 
   int64_t found() const {
@@ -75,6 +75,8 @@ Hunt hunt(const std::string& plugin, uint64_t seed, const Options& o) {
   return hunt;
 }
 
+constexpr const char* no_use = "no use";
+
 /// A rule finds a bug where it rejects the bug's output and accepts that of the right kernel on the same case: one that
 /// rejects both tells nothing.
 std::string found_by(bool RuleVerdict::*rule, const std::vector<RuleVerdict>& bug,
@@ -86,7 +88,7 @@ std::string found_by(bool RuleVerdict::*rule, const std::vector<RuleVerdict>& bu
       ++telling;
       if (!(b.*rule)) return "found";
     }
-  return telling == 0 ? "rejects the right kernel too" : "missed";
+  return telling == 0 ? no_use : "missed";
 }
 
 Row examine(const Mutant& mutant, const Options& o, std::map<std::string, std::vector<RuleVerdict>>& right) {
@@ -134,12 +136,13 @@ void print_row(const Row& row) {
     if (hunt.found && checks.find(hunt.check) == std::string::npos) checks += (checks.empty() ? "" : ",") + hunt.check;
   }
   const std::string verdict =
-      !row.unusable.empty() ? "not run: " + row.unusable
+      !row.unusable.empty() ? "not run"
       : row.found() == int64_t(row.hunts.size())
           ? "found"
           : fmt::format("SURVIVED {} of {} seeds", int64_t(row.hunts.size()) - row.found(), row.hunts.size());
   fmt::print("{:<34} {:<10} {:<22} {:<18} {:<8} {:<8} {}\n", row.mutant.name, verdict, checks, seconds, row.allclose,
              row.twice, row.mutant.title);
+  if (!row.unusable.empty()) fmt::print("    {}\n", row.unusable);
   if (const Witness* w = row.smallest())
     fmt::print("    {} keys, {} rows, reduced in {:.1f} s: {}\n", keys_of(*w), rows_of(*w), w->reduce_seconds, w->text);
   std::fflush(stdout);
@@ -173,18 +176,20 @@ int mutants(const Options& o) {
   if (!o.json)
     fmt::print("{:<34} {:<10} {:<22} {:<18} {:<8} {:<8} {}\n", "planted bug", "verdict", "by", "seconds a seed",
                "allclose", "2x rule", "what is wrong");
-  for (const Mutant& mutant : read_mutants(o.directory)) {
+  for (const Mutant& mutant : read_mutants(o.directory.empty() ? program_folder() + "/mutants" : o.directory)) {
     if (interrupt_flag()) break;
     if (!o.only.empty() && std::find(o.only.begin(), o.only.end(), mutant.name) == o.only.end()) continue;
     rows.push_back(examine(mutant, o, right));
     if (!o.json) print_row(rows.back());
   }
   int64_t ran = 0, always = 0, allclose = 0, twice = 0;
+  bool unusable_rule = false;
   std::vector<double> keys, row_counts, reduce_seconds;
   for (const Row& row : rows) {
     ran += !row.hunts.empty();
     always += !row.hunts.empty() && row.found() == int64_t(row.hunts.size());
     allclose += row.allclose == "found", twice += row.twice == "found";
+    unusable_rule |= row.allclose == no_use || row.twice == no_use;
     const Witness* w = row.smallest();
     if (w)
       keys.push_back(double(keys_of(*w))), row_counts.push_back(double(rows_of(*w))),
@@ -202,6 +207,7 @@ int mutants(const Options& o) {
   } else {
     fmt::print("\n{} of {} planted bugs found by every seed within {}; allclose finds {}, the 2x rule {}\n", always,
                ran, print_duration(o.seconds), allclose, twice);
+    if (unusable_rule) fmt::print("{}: the rule rejects the right kernel's output on every usual case\n", no_use);
     fmt::print("smallest witnesses: median {:.0f} keys, {:.0f} rows, reduced in {:.1f} s\n", median(keys),
                median(row_counts), median(reduce_seconds));
   }
@@ -215,7 +221,8 @@ void add_mutants(CommandLine& line) {
   auto o = std::make_shared<Options>();
   line.verb("mutants", "whether planted bugs are found, beside what usual test rules find",
             "mutants .build/release/mutants", [o] { return mutants(*o); })
-      .word("DIR", o->directory, true, "folder of the planted bugs and their manifest.json")
+      .word("DIR", o->directory, false,
+            "folder of the planted bugs and their manifest.json (`mutants` beside the program)")
       .list("--only", o->only, "only these bugs, by name")
       .duration("--for", o->seconds, "the campaign's time for each bug and seed (60s)")
       .option("--seeds", o->seeds, "seeds 1 to this (3)")
