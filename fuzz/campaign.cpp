@@ -177,8 +177,8 @@ struct Engine {
         store(record_of(index, kernel, job, judgement), kernel);
       } catch (const std::exception& error) {
         const std::lock_guard lock(mutex);
-        internal_error = "case " + std::to_string(index) + " of seed " + std::to_string(settings.seed) + " on " + kernel.name +
-                         ": " + error.what();
+        internal_error = "case " + std::to_string(index) + " of seed " + std::to_string(settings.seed) + " on " +
+                         kernel.name + ": " + error.what();
         stop = true;
       }
     }
@@ -231,7 +231,8 @@ Settings with_manifest(Settings settings, const Manifest& manifest) {
   settings.work = manifest.work;
   for (size_t k = 0; k < manifest.kernels.size(); ++k)
     if (load_kernel(manifest.kernels[k]).hash != manifest.kernel_hashes[k])
-      throw UsageError("kernel " + manifest.kernels[k] + " is not the one this campaign was started with (its hash differs); " +
+      throw UsageError("kernel " + manifest.kernels[k] +
+                       " is not the one this campaign was started with (its hash differs); " +
                        "start a new campaign with another --out");
   return settings;
 }
@@ -261,8 +262,8 @@ struct Failure {
 };
 
 /// Reduces the smallest failing record of a bucket and writes both witnesses.
-void write_bucket(const std::string& folder, const std::string& bucket, const std::vector<Failure>& failures, const RunJob& run,
-                  double seconds, const std::atomic<bool>& interrupt) {
+void write_bucket(const std::string& folder, const std::string& bucket, const std::vector<Failure>& failures,
+                  const RunJob& run, double seconds, const std::atomic<bool>& interrupt) {
   const auto larger_ratio = [](const Failure& a, const Failure& b) { return a.verdict->ratio < b.verdict->ratio; };
   const auto smaller_size = [](const Failure& a, const Failure& b) {
     return size_of(parse_case(a.record->text)) < size_of(parse_case(b.record->text));
@@ -270,7 +271,9 @@ void write_bucket(const std::string& folder, const std::string& bucket, const st
   const Failure& worst = *std::max_element(failures.begin(), failures.end(), larger_ratio);
   const Failure& small = *std::min_element(failures.begin(), failures.end(), smaller_size);
   const LoadedKernel& kernel = load_kernel(small.record->kernel);
-  const auto job_of = [](const Record& r, const std::string& check) { return Job{parse_case(r.text), r.config, {check}}; };
+  const auto job_of = [](const Record& r, const std::string& check) {
+    return Job{parse_case(r.text), r.config, {check}};
+  };
   const std::string check = small.verdict->check;
 
   fs::create_directories(folder);
@@ -295,11 +298,16 @@ void write_bucket(const std::string& folder, const std::string& bucket, const st
 
 const char* name_of(StopReason reason) {
   switch (reason) {
-    case StopReason::cases_done: return "all cases done";
-    case StopReason::time_over: return "time is over";
-    case StopReason::interrupted: return "interrupted; add --resume to go on";
-    case StopReason::findings: return "enough findings";
-    case StopReason::storage: return "a record could not be written";
+    case StopReason::cases_done:
+      return "all cases done";
+    case StopReason::time_over:
+      return "time is over";
+    case StopReason::interrupted:
+      return "interrupted; add --resume to go on";
+    case StopReason::findings:
+      return "enough findings";
+    case StopReason::storage:
+      return "a record could not be written";
   }
   return "";
 }
@@ -309,7 +317,8 @@ void write_witnesses(const std::string& directory, const std::vector<Record>& fa
   std::map<std::string, std::vector<Failure>> buckets;
   for (const Record& record : failures)
     for (const Verdict& verdict : record.verdicts)
-      if (verdict.status == Status::fail) buckets[bucket_of(load_kernel(record.kernel), verdict)].push_back({&record, &verdict});
+      if (verdict.status == Status::fail)
+        buckets[bucket_of(load_kernel(record.kernel), verdict)].push_back({&record, &verdict});
   for (const auto& [bucket, list] : buckets) {
     const std::string folder = directory + "/findings/" + bucket;
     if (interrupt || fs::exists(folder + "/smallest.json")) continue;

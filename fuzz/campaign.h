@@ -19,11 +19,11 @@ struct Settings {
   std::vector<std::string> checks;  ///< ids; empty: all
   std::vector<std::string> data;    ///< safetensors files or folders of them; empty: generated data
   uint64_t seed = 1;
-  int64_t cases = 0;    ///< stop after this many; 0: no limit
-  double seconds = 60;  ///< stop after this time; 0: no limit
-  double work = 3e6;    ///< multiply-adds of a case, about
-  int jobs = 0;         ///< engine threads, each with its own workers; 0: one a core
-  int64_t max_findings = 0;  ///< stop after this many buckets; 0: no limit
+  int64_t cases = 0;           ///< stop after this many; 0: no limit
+  double seconds = 60;         ///< stop after this time; 0: no limit
+  double work = 3e6;           ///< multiply-adds of a case, about
+  int jobs = 0;                ///< engine threads, each with its own workers; 0: one a core
+  int64_t max_findings = 0;    ///< stop after this many buckets; 0: no limit
   double reduce_seconds = 20;  ///< for each bucket
   Limits limits;
   std::string directory;  ///< created; must not hold a campaign unless `resume`
@@ -37,7 +37,7 @@ struct CampaignEnd {
   StopReason reason = StopReason::cases_done;
   std::string storage_error;  ///< why records could not be written, for StopReason::storage
   Summary summary;
-  double seconds = 0;         ///< of this run, not of earlier ones
+  double seconds = 0;  ///< of this run, not of earlier ones
 };
 
 /// Called about twice a second with a running summary.

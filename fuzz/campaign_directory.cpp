@@ -80,8 +80,10 @@ CampaignDirectory::CampaignDirectory(const std::string& path, Manifest& manifest
     close(lock_);
     throw UnavailableError("another engine is writing to the campaign " + path + " (its `lock` is held)");
   }
-  if (exists) manifest = read_manifest(path);
-  else write_file(path + "/manifest.json", print(manifest));
+  if (exists)
+    manifest = read_manifest(path);
+  else
+    write_file(path + "/manifest.json", print(manifest));
 
   const std::string shard_path = path + "/cases/shard-0.jsonl";
   shard_ = open(shard_path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);

@@ -80,26 +80,46 @@ const char* name_of(Edge edge) {
 bool has(const Problem& p, Feature feature) {
   if (is_dtype(feature)) return p.dtype == dtype_of(feature);
   switch (feature) {
-    case Feature::batch: return p.batch > 1;
-    case Feature::gqa: return p.heads != p.kv_heads;
-    case Feature::value_dim: return p.value_dim != p.head_dim;
-    case Feature::packed: return !p.q.packed.empty() || !p.k.packed.empty();
-    case Feature::seqused: return !p.q.used.empty() || !p.k.used.empty();
-    case Feature::paged: return p.paging.has_value();
-    case Feature::strides: return p.layout.heads_first || p.layout.row_gap > 0;
-    case Feature::causal: return p.mask.causal;
-    case Feature::window: return p.mask.window_left != open_window || p.mask.window_right != open_window;
-    case Feature::top_left: return p.mask.top_left && (masks_by_position(p.mask) || p.alibi != Alibi::none);
-    case Feature::short_keys: return has_short_keys(p);
-    case Feature::scale: return p.scale.has_value();
-    case Feature::softcap: return p.softcap > 0;
-    case Feature::alibi: return p.alibi != Alibi::none;
-    case Feature::bias: return p.bias.has_value();
-    case Feature::sink: return p.sink;
-    case Feature::dropout: return p.dropout.has_value();
-    case Feature::descale: return p.descale;
-    case Feature::backward: return has_backward(p);
-    default: return false;
+    case Feature::batch:
+      return p.batch > 1;
+    case Feature::gqa:
+      return p.heads != p.kv_heads;
+    case Feature::value_dim:
+      return p.value_dim != p.head_dim;
+    case Feature::packed:
+      return !p.q.packed.empty() || !p.k.packed.empty();
+    case Feature::seqused:
+      return !p.q.used.empty() || !p.k.used.empty();
+    case Feature::paged:
+      return p.paging.has_value();
+    case Feature::strides:
+      return p.layout.heads_first || p.layout.row_gap > 0;
+    case Feature::causal:
+      return p.mask.causal;
+    case Feature::window:
+      return p.mask.window_left != open_window || p.mask.window_right != open_window;
+    case Feature::top_left:
+      return p.mask.top_left && (masks_by_position(p.mask) || p.alibi != Alibi::none);
+    case Feature::short_keys:
+      return has_short_keys(p);
+    case Feature::scale:
+      return p.scale.has_value();
+    case Feature::softcap:
+      return p.softcap > 0;
+    case Feature::alibi:
+      return p.alibi != Alibi::none;
+    case Feature::bias:
+      return p.bias.has_value();
+    case Feature::sink:
+      return p.sink;
+    case Feature::dropout:
+      return p.dropout.has_value();
+    case Feature::descale:
+      return p.descale;
+    case Feature::backward:
+      return has_backward(p);
+    default:
+      return false;
   }
 }
 

@@ -14,8 +14,30 @@
 namespace flashproof {
 
 enum class Feature : int {
-  bf16, fp16, fp32, e4m3, e5m2, batch, gqa, value_dim, packed, seqused, paged, strides, causal, window, top_left, short_keys,
-  scale, softcap, alibi, bias, sink, dropout, descale, backward,
+  bf16,
+  fp16,
+  fp32,
+  e4m3,
+  e5m2,
+  batch,
+  gqa,
+  value_dim,
+  packed,
+  seqused,
+  paged,
+  strides,
+  causal,
+  window,
+  top_left,
+  short_keys,
+  scale,
+  softcap,
+  alibi,
+  bias,
+  sink,
+  dropout,
+  descale,
+  backward,
 };
 constexpr int feature_count = 24;
 const char* name_of(Feature);

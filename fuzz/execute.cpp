@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "reference/nearest_word.h"
 #include "reference/errors.h"
+#include "reference/nearest_word.h"
 
 namespace flashproof {
 namespace {
@@ -38,7 +38,9 @@ std::string quoted(const std::string& text) { return "'" + text + "'"; }
 Status Judgement::status() const {
   if (!rejected.empty()) return Status::rejected;
   Status worst = Status::pass;
-  const auto rank = [](Status s) { return s == Status::fail ? 3 : s == Status::inconclusive ? 2 : s == Status::rejected ? 1 : 0; };
+  const auto rank = [](Status s) {
+    return s == Status::fail ? 3 : s == Status::inconclusive ? 2 : s == Status::rejected ? 1 : 0;
+  };
   for (const Verdict& verdict : verdicts)
     if (rank(verdict.status) > rank(worst)) worst = verdict.status;
   return worst;

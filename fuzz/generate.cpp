@@ -107,14 +107,22 @@ DType draw_dtype(const LoadedKernel& kernel, const FeatureSet& on) {
 
 int64_t length_of(Edge edge, int64_t tile) {
   switch (edge) {
-    case Edge::zero: return 0;
-    case Edge::one: return 1;
-    case Edge::below: return std::max<int64_t>(tile - 1, 1);
-    case Edge::exact: return tile;
-    case Edge::above: return tile + 1;
-    case Edge::inside: return tile > 3 ? *inRange<int64_t>(2, tile - 1) : tile;
-    case Edge::multiple: return tile * *inRange<int64_t>(2, 5);
-    case Edge::ragged: return tile * *inRange<int64_t>(1, 4) + (tile > 2 ? *inRange<int64_t>(2, tile) : 2);
+    case Edge::zero:
+      return 0;
+    case Edge::one:
+      return 1;
+    case Edge::below:
+      return std::max<int64_t>(tile - 1, 1);
+    case Edge::exact:
+      return tile;
+    case Edge::above:
+      return tile + 1;
+    case Edge::inside:
+      return tile > 3 ? *inRange<int64_t>(2, tile - 1) : tile;
+    case Edge::multiple:
+      return tile * *inRange<int64_t>(2, 5);
+    case Edge::ragged:
+      return tile * *inRange<int64_t>(1, 4) + (tile > 2 ? *inRange<int64_t>(2, tile) : 2);
   }
   return 1;
 }
@@ -165,9 +173,12 @@ void shorten_keys(Problem& p, const TileShape& tile) {
     if (used_length(p.k, b) < queries) return;
     if (queries == 0) continue;
     const int64_t keys = std::min(draw_length(tile.n), queries - 1);
-    if (!p.k.used.empty()) p.k.used[b] = std::min(keys, p.k.used[b]);
-    else if (!p.k.packed.empty()) p.k.packed[b] = keys;
-    else p.k.slot = keys;
+    if (!p.k.used.empty())
+      p.k.used[b] = std::min(keys, p.k.used[b]);
+    else if (!p.k.packed.empty())
+      p.k.packed[b] = keys;
+    else
+      p.k.slot = keys;
     return;
   }
 }
@@ -208,7 +219,8 @@ void draw_modifiers(Problem& p, const FeatureSet& on) {
 
 void draw_memory(Problem& p, const TileShape& tile, const FeatureSet& on) {
   const auto is_on = [&](Feature f) { return on[int(f)]; };
-  if (is_on(Feature::paged)) p.paging = Paging{*inRange<uint64_t>(0, 1000), one_of<int64_t>({1, 3, 16, tile.n, 2 * tile.n})};
+  if (is_on(Feature::paged))
+    p.paging = Paging{*inRange<uint64_t>(0, 1000), one_of<int64_t>({1, 3, 16, tile.n, 2 * tile.n})};
   if (is_on(Feature::strides)) {
     const bool dense = p.q.packed.empty() && p.k.packed.empty() && !p.paging;
     p.layout.heads_first = dense && chance(50);
@@ -231,8 +243,10 @@ void fit(Problem& p, const LoadedKernel& kernel, double budget) {
   for (int step = 0; step < 8 && work_of(p) > budget; ++step) {
     const bool same = p.head_dim == p.value_dim;
     halve(p.head_dim);
-    if (same) p.value_dim = p.head_dim;
-    else if (p.value_dim / 2 != p.head_dim) halve(p.value_dim);
+    if (same)
+      p.value_dim = p.head_dim;
+    else if (p.value_dim / 2 != p.head_dim)
+      halve(p.value_dim);
   }
 }
 
@@ -253,9 +267,10 @@ Problem draw_problem(const LoadedKernel& kernel, const TileShape& tile, double w
 Recipe draw_recipe(uint64_t seed) {
   // Ordinary data are a quarter; the rest aim at one mechanism each (reference/recipe.h).
   static const std::vector<Family> families = {
-      Family::normal,       Family::normal,   Family::normal,    Family::normal,  Family::outliers,   Family::uniform,
-      Family::integers,     Family::one_hot_v, Family::equal_scores, Family::negative, Family::creeping_max, Family::late_max,
-      Family::sinks,        Family::near_ties, Family::cancelling, Family::subnormal, Family::saturating, Family::constant_v};
+      Family::normal,       Family::normal,     Family::normal,    Family::normal,       Family::outliers,
+      Family::uniform,      Family::integers,   Family::one_hot_v, Family::equal_scores, Family::negative,
+      Family::creeping_max, Family::late_max,   Family::sinks,     Family::near_ties,    Family::cancelling,
+      Family::subnormal,    Family::saturating, Family::constant_v};
   Recipe recipe;
   recipe.family = one_of(families);
   recipe.seed = seed;

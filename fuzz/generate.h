@@ -25,8 +25,8 @@ std::vector<Tunable> parse_tunables(const LoadedKernel&);
 
 /// What a campaign may draw from, beside the kernel's own range.
 struct Range {
-  double work = 3e6;              ///< multiply-adds of one forward, about; one case in 50 may have ten times as much
-  std::vector<FileData> files;    ///< not empty: data come from these safetensors files
+  double work = 3e6;            ///< multiply-adds of one forward, about; one case in 50 may have ten times as much
+  std::vector<FileData> files;  ///< not empty: data come from these safetensors files
 };
 
 struct Drawn {

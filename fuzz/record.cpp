@@ -32,7 +32,12 @@ Json json_of(const Where& where) {
 }
 
 Where where_from(const Json& json) {
-  return {parse_output(json.at("output")), json.at("index"), json.at("b"), json.at("position"), json.at("head"), json.at("channel")};
+  return {parse_output(json.at("output")),
+          json.at("index"),
+          json.at("b"),
+          json.at("position"),
+          json.at("head"),
+          json.at("channel")};
 }
 
 /// Members at their defaults are left out, so that the line of a passing case stays short.
@@ -44,7 +49,8 @@ Json json_of(const Verdict& verdict) {
   if (!verdict.assumed.empty()) json["assumed"] = verdict.assumed;
   json["judged"] = verdict.judged;
   if (verdict.undecided > 0) json["undecided"] = verdict.undecided;
-  for (const OutputRatio& ratio : verdict.ratios) json["ratios"][name_of(ratio.output)] = {hex_float(ratio.ratio), ratio.index};
+  for (const OutputRatio& ratio : verdict.ratios)
+    json["ratios"][name_of(ratio.output)] = {hex_float(ratio.ratio), ratio.index};
   for (const Imposter& imposter : verdict.power) json["power"][imposter.name] = imposter.rejected;
   return json;
 }
@@ -71,12 +77,14 @@ Verdict verdict_from(const Json& json) {
 /// Parses JSON and checks `format` and `version`; newer files are refused with what to do.
 Json parse_file(const std::string& text, const char* format) {
   const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded() || !json.is_object()) throw UsageError(std::string("not a ") + format + ": the text is no JSON object");
+  if (json.is_discarded() || !json.is_object())
+    throw UsageError(std::string("not a ") + format + ": the text is no JSON object");
   if (json.value("format", "") != format)
     throw UsageError(std::string("not a ") + format + ": `format` is `" + json.value("format", "") + "`");
   if (json.value("version", 0) > campaign_format_version)
     throw UsageError(std::string(format) + " version " + std::to_string(json.value("version", 0)) +
-                     " is newer than this program reads (" + std::to_string(campaign_format_version) + "); update Flashproof");
+                     " is newer than this program reads (" + std::to_string(campaign_format_version) +
+                     "); update Flashproof");
   return json;
 }
 
@@ -108,8 +116,9 @@ Status Record::status() const {
 }
 
 std::string print(const Record& record) {
-  Json json = {{"format", "flashproof-case"}, {"version", campaign_format_version}, {"index", record.index},
-               {"id", record.id},             {"kernel", record.kernel},             {"config", record.config},
+  Json json = {{"format", "flashproof-case"}, {"version", campaign_format_version},
+               {"index", record.index},       {"id", record.id},
+               {"kernel", record.kernel},     {"config", record.config},
                {"case", record.text},         {"status", name_of(record.status())}};
   if (!record.rejected.empty()) json["rejected"] = record.rejected;
   json["verdicts"] = Json::array();

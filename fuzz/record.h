@@ -33,7 +33,7 @@ struct Record {
 /// What identifies a campaign; the hash of its text is the citable id.
 struct Manifest {
   uint64_t seed = 0;
-  int64_t cases = 0;   ///< budget; 0 = until `seconds`
+  int64_t cases = 0;  ///< budget; 0 = until `seconds`
   double seconds = 0;
   double work = 0;
   std::vector<std::string> kernels, kernel_hashes, checks, data;

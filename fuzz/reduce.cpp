@@ -52,7 +52,9 @@ std::vector<int64_t> identity(int64_t n) {
   return map;
 }
 
-std::vector<int64_t> map_or_identity(const std::vector<int64_t>& map, int64_t n) { return map.empty() ? identity(n) : map; }
+std::vector<int64_t> map_or_identity(const std::vector<int64_t>& map, int64_t n) {
+  return map.empty() ? identity(n) : map;
+}
 
 /// Drops the map where it is the identity, so that the text stays short.
 void store_map(std::vector<int64_t>& slot, std::vector<int64_t> map) {
@@ -73,7 +75,9 @@ void keep_one_entry(Reduction& r) {
       c.problem.k = Lengths{used_length(from.k, b), {}, {}};
       c.problem.batch = 1;
       store_map(c.maps.batches, {batches[b]});
-      const auto cut = [](std::vector<int64_t>& map, int64_t n) { if (!map.empty()) map.resize(n); };
+      const auto cut = [](std::vector<int64_t>& map, int64_t n) {
+        if (!map.empty()) map.resize(n);
+      };
       cut(c.maps.rows, c.problem.q.slot);
       cut(c.maps.keys, c.problem.k.slot);
       std::erase_if(c.sets, [&](const SetElement& set) { return set.b != b; });
@@ -102,13 +106,17 @@ void drop_entries(Reduction& r) {
 
 void drop_features(Reduction& r) {
   r.try_edit([](Case& c) { c.problem.direction = Direction::forward; });
-  r.try_edit([](Case& c) { if (has_backward(c.problem)) c.problem.direction = Direction::backward_exact; });
+  r.try_edit([](Case& c) {
+    if (has_backward(c.problem)) c.problem.direction = Direction::backward_exact;
+  });
   r.try_edit([](Case& c) { c.problem.paging.reset(); });
   r.try_edit([](Case& c) { c.problem.layout = Layout{}; });
   r.try_edit([](Case& c) { c.problem.dropout.reset(); });
   r.try_edit([](Case& c) { c.problem.bias.reset(); });
   r.try_edit([](Case& c) { c.problem.alibi = Alibi::none; });
-  r.try_edit([](Case& c) { if (c.problem.alibi != Alibi::none) c.problem.alibi = Alibi::per_head; });
+  r.try_edit([](Case& c) {
+    if (c.problem.alibi != Alibi::none) c.problem.alibi = Alibi::per_head;
+  });
   r.try_edit([](Case& c) { c.problem.softcap = 0; });
   r.try_edit([](Case& c) { c.problem.sink = false; });
   r.try_edit([](Case& c) { c.problem.descale = false; });
@@ -117,7 +125,9 @@ void drop_features(Reduction& r) {
   r.try_edit([](Case& c) { c.problem.mask.window_left = open_window; });
   r.try_edit([](Case& c) { c.problem.mask.window_right = open_window; });
   r.try_edit([](Case& c) { c.problem.mask.causal = false; });
-  r.try_edit([](Case& c) { if (c.problem.bias) c.problem.bias = Bias{}; });
+  r.try_edit([](Case& c) {
+    if (c.problem.bias) c.problem.bias = Bias{};
+  });
   for (const int side : {0, 1}) {
     r.try_edit([&](Case& c) { (side ? c.problem.k : c.problem.q).used.clear(); });
     r.try_edit([&](Case& c) {
@@ -157,19 +167,27 @@ enum class Axis { rows, keys, channels, value_channels };
 /// The axis's map and its extent in the problem.
 std::vector<int64_t>& map_of(Case& c, Axis axis) {
   switch (axis) {
-    case Axis::rows: return c.maps.rows;
-    case Axis::keys: return c.maps.keys;
-    case Axis::channels: return c.maps.channels;
-    default: return c.maps.value_channels;
+    case Axis::rows:
+      return c.maps.rows;
+    case Axis::keys:
+      return c.maps.keys;
+    case Axis::channels:
+      return c.maps.channels;
+    default:
+      return c.maps.value_channels;
   }
 }
 
 int64_t extent_of(const Problem& p, Axis axis) {
   switch (axis) {
-    case Axis::rows: return max_used_length(p.q, p.batch);
-    case Axis::keys: return max_used_length(p.k, p.batch);
-    case Axis::channels: return p.head_dim;
-    default: return p.value_dim;
+    case Axis::rows:
+      return max_used_length(p.q, p.batch);
+    case Axis::keys:
+      return max_used_length(p.k, p.batch);
+    case Axis::channels:
+      return p.head_dim;
+    default:
+      return p.value_dim;
   }
 }
 
@@ -198,7 +216,8 @@ void drop_range(Case& c, Axis axis, int64_t begin, int64_t end) {
     const bool key = set.operand == Operand::k || set.operand == Operand::v;
     return (axis == Axis::rows && query) || (axis == Axis::keys && key);
   };
-  std::erase_if(c.sets, [&](const SetElement& set) { return on_axis(set) && begin <= set.position && set.position < end; });
+  std::erase_if(c.sets,
+                [&](const SetElement& set) { return on_axis(set) && begin <= set.position && set.position < end; });
   for (SetElement& set : c.sets)
     if (on_axis(set) && set.position >= end) set.position -= gone;
 }
@@ -218,20 +237,38 @@ void drop_positions(Reduction& r, Axis axis) {
 void shrink_numbers(Reduction& r) {
   const auto shrink = [&](auto field) {
     for (int64_t target : {int64_t(0), int64_t(1), int64_t(2)})
-      if (r.try_edit([&](Case& c) { int64_t* n = field(c); if (n && *n > target) *n = target; })) return;
-    while (r.try_edit([&](Case& c) { int64_t* n = field(c); if (n && *n > 2) *n /= 2; })) {
+      if (r.try_edit([&](Case& c) {
+            int64_t* n = field(c);
+            if (n && *n > target) *n = target;
+          }))
+        return;
+    while (r.try_edit([&](Case& c) {
+      int64_t* n = field(c);
+      if (n && *n > 2) *n /= 2;
+    })) {
     }
-    while (r.try_edit([&](Case& c) { int64_t* n = field(c); if (n && *n > 1) *n -= 1; })) {
+    while (r.try_edit([&](Case& c) {
+      int64_t* n = field(c);
+      if (n && *n > 1) *n -= 1;
+    })) {
     }
   };
   shrink([](Case& c) { return &c.problem.mask.window_left; });
   shrink([](Case& c) { return &c.problem.mask.window_right; });
   shrink([](Case& c) { return c.problem.paging ? &c.problem.paging->size : nullptr; });
   shrink([](Case& c) { return &c.problem.layout.row_gap; });
-  r.try_edit([](Case& c) { if (c.problem.dropout) c.problem.dropout->seed = 0; });
-  r.try_edit([](Case& c) { if (c.problem.dropout) c.problem.dropout->rate = 0.5f; });
-  r.try_edit([](Case& c) { if (c.problem.scale) c.problem.scale = 1.0f; });
-  r.try_edit([](Case& c) { if (c.problem.softcap > 0) c.problem.softcap = 1.0f; });
+  r.try_edit([](Case& c) {
+    if (c.problem.dropout) c.problem.dropout->seed = 0;
+  });
+  r.try_edit([](Case& c) {
+    if (c.problem.dropout) c.problem.dropout->rate = 0.5f;
+  });
+  r.try_edit([](Case& c) {
+    if (c.problem.scale) c.problem.scale = 1.0f;
+  });
+  r.try_edit([](Case& c) {
+    if (c.problem.softcap > 0) c.problem.softcap = 1.0f;
+  });
 }
 
 void simplify_data(Reduction& r) {
@@ -239,7 +276,11 @@ void simplify_data(Reduction& r) {
   for (const Family family : {Family::constant_v, Family::integers, Family::equal_scores, Family::normal}) {
     const Recipe simple{family, default_parameter, default_parameter, r.best.c.recipe.seed};
     if (r.best.c.recipe == simple) break;
-    if (r.try_edit([&](Case& c) { c.recipe = simple; c.file = FileData{}; })) break;
+    if (r.try_edit([&](Case& c) {
+          c.recipe = simple;
+          c.file = FileData{};
+        }))
+      break;
   }
   for (const uint64_t seed : {0, 1, 2})
     if (r.best.c.recipe.seed > seed && r.try_edit([&](Case& c) { c.recipe.seed = seed; })) break;
@@ -256,9 +297,9 @@ void drop_value_channels(Reduction& r) {
   if (r.best.c.problem.value_dim != r.best.c.problem.head_dim) drop_positions(r, Axis::value_channels);
 }
 
-constexpr Pass passes[] = {use_default_config, keep_one_entry, drop_entries,        shrink_heads,   drop_features,
-                           drop_keys,          drop_rows,      drop_channels,       drop_value_channels,
-                           shrink_numbers,     simplify_data};
+constexpr Pass passes[] = {use_default_config,  keep_one_entry, drop_entries, shrink_heads,
+                           drop_features,       drop_keys,      drop_rows,    drop_channels,
+                           drop_value_channels, shrink_numbers, simplify_data};
 
 }  // namespace
 

@@ -15,9 +15,9 @@ using Interesting = std::function<bool(const Case&, const std::string& config)>;
 struct Reduced {
   Case c;
   std::string config;
-  int64_t runs = 0;        ///< candidates tried
+  int64_t runs = 0;  ///< candidates tried
   double seconds = 0;
-  bool complete = false;   ///< a fixpoint was reached within the budget
+  bool complete = false;  ///< a fixpoint was reached within the budget
 };
 
 /// `c` must be interesting. Stops after `seconds`.

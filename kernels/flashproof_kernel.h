@@ -49,7 +49,14 @@ extern "C" {
 
 #define FLASHPROOF_ABI 1u
 
-typedef enum { FLASHPROOF_FP32, FLASHPROOF_BF16, FLASHPROOF_FP16, FLASHPROOF_E4M3, FLASHPROOF_E5M2, FLASHPROOF_INT32 } flashproof_dtype;
+typedef enum {
+  FLASHPROOF_FP32,
+  FLASHPROOF_BF16,
+  FLASHPROOF_FP16,
+  FLASHPROOF_E4M3,
+  FLASHPROOF_E5M2,
+  FLASHPROOF_INT32
+} flashproof_dtype;
 typedef enum { FLASHPROOF_HOST, FLASHPROOF_CUDA } flashproof_memory;
 
 /* OK: enqueued or done. REJECTED: this problem or config is not supported, with a message; never a wrong answer instead.
@@ -98,25 +105,30 @@ enum {
 
 /* What the kernel does where libraries differ; the oracle follows it. */
 typedef enum { FLASHPROOF_EMPTY_O_ZERO, FLASHPROOF_EMPTY_O_UNDEFINED } flashproof_empty_o;
-typedef enum { FLASHPROOF_EMPTY_LSE_MINUS_INFINITY, FLASHPROOF_EMPTY_LSE_PLUS_INFINITY, FLASHPROOF_EMPTY_LSE_ZERO,
-               FLASHPROOF_EMPTY_LSE_UNDEFINED } flashproof_empty_lse;
+typedef enum {
+  FLASHPROOF_EMPTY_LSE_MINUS_INFINITY,
+  FLASHPROOF_EMPTY_LSE_PLUS_INFINITY,
+  FLASHPROOF_EMPTY_LSE_ZERO,
+  FLASHPROOF_EMPTY_LSE_UNDEFINED
+} flashproof_empty_lse;
 typedef enum { FLASHPROOF_LSE_NATURAL, FLASHPROOF_LSE_BASE_2, FLASHPROOF_LSE_NONE } flashproof_lse_base;
 typedef enum { FLASHPROOF_TAIL_UNTOUCHED, FLASHPROOF_TAIL_ZERO, FLASHPROOF_TAIL_UNDEFINED } flashproof_tail;
 typedef enum { FLASHPROOF_DROPOUT_PHILOX, FLASHPROOF_DROPOUT_NONE } flashproof_dropout;
 
 typedef struct {
-  int32_t empty_o;    /* flashproof_empty_o: O of a row that sees no key (without sink) */
-  int32_t empty_lse;  /* flashproof_empty_lse: L of such a row */
-  int32_t lse_base;   /* flashproof_lse_base */
-  int32_t tail;       /* flashproof_tail: outputs at and past the used length */
-  int32_t dropout;    /* flashproof_dropout */
-  int32_t saturates;  /* 1: conversion of O to its format saturates instead of giving infinity */
+  int32_t empty_o;          /* flashproof_empty_o: O of a row that sees no key (without sink) */
+  int32_t empty_lse;        /* flashproof_empty_lse: L of such a row */
+  int32_t lse_base;         /* flashproof_lse_base */
+  int32_t tail;             /* flashproof_tail: outputs at and past the used length */
+  int32_t dropout;          /* flashproof_dropout */
+  int32_t saturates;        /* 1: conversion of O to its format saturates instead of giving infinity */
   int32_t bears_hidden_nan; /* 1: NaN or infinity in keys hidden by mask or bias changes nothing */
   int32_t deterministic;    /* 1: the same call gives the same bits */
 } flashproof_conventions;
 
 /* O = 0 and L = -infinity for rows without keys, natural logarithm, tails untouched, Flashproof's Philox, deterministic. */
-#define FLASHPROOF_DEFAULT_CONVENTIONS {0, 0, 0, 0, 0, 0, 0, 1}
+#define FLASHPROOF_DEFAULT_CONVENTIONS \
+  { 0, 0, 0, 0, 0, 0, 0, 1 }
 
 /* The problem as numbers; the same for all calls of a case. */
 typedef struct {
@@ -131,14 +143,14 @@ typedef struct {
   int64_t page_size;            /* 0: not paged */
   float scale;
   int32_t causal;
-  int32_t top_left;          /* 1: query i stands at key i; 0: at key i + Sk - Sq */
+  int32_t top_left;                  /* 1: query i stands at key i; 0: at key i + Sk - Sq */
   int64_t window_left, window_right; /* inclusive; -1 open, both -1: no window */
-  float softcap;             /* 0: off */
-  int32_t alibi;             /* 0, 1: slopes [H], 2: slopes [B, H] */
-  int32_t bias, sink, descale; /* 1: given */
+  float softcap;                     /* 0: off */
+  int32_t alibi;                     /* 0, 1: slopes [H], 2: slopes [B, H] */
+  int32_t bias, sink, descale;       /* 1: given */
   float dropout_rate;
   uint64_t dropout_seed;
-  int32_t backward;          /* 1: backward will be called after forward, with its o and lse */
+  int32_t backward; /* 1: backward will be called after forward, with its o and lse */
 } flashproof_problem;
 
 /* The tensors of one call. Dense: q, d_o, o, dq [B, Sq, H, d]; k, v, dk, dv [B, Sk, Hk, d]; lse [B, H, Sq]. Packed: the same
@@ -164,10 +176,10 @@ typedef struct {
   uint32_t abi;         /* FLASHPROOF_ABI */
   const char* name;     /* letters, digits, '-', '_' */
   const char* version;
-  int32_t memory;       /* flashproof_memory of all tensors */
-  uint32_t dtypes;      /* bit 1 << flashproof_dtype for each input dtype it takes; 0 = ask supports */
+  int32_t memory;  /* flashproof_memory of all tensors */
+  uint32_t dtypes; /* bit 1 << flashproof_dtype for each input dtype it takes; 0 = ask supports */
   uint64_t features;
-  int64_t max_head_dim; /* 0 = no limit */
+  int64_t max_head_dim;      /* 0 = no limit */
   int64_t head_dim_multiple; /* 0 or 1 = any */
   flashproof_conventions conventions;
   /* What may be set in `config`, with its values, e.g. "tile_m=16:128:16 tile_n=16,32,64,128" (from:to:step, or a list); NULL
@@ -181,8 +193,10 @@ typedef struct {
    * (flashproof_check_problem does); the check `reject` offers such problems. */
   flashproof_status (*supports)(const flashproof_problem*, const char* config, char* message, size_t message_size);
   size_t (*workspace_size)(const flashproof_problem*, const char* config); /* NULL = 0 */
-  flashproof_status (*forward)(const flashproof_call*, const char* config, void* stream, char* message, size_t message_size);
-  flashproof_status (*backward)(const flashproof_call*, const char* config, void* stream, char* message, size_t message_size);
+  flashproof_status (*forward)(const flashproof_call*, const char* config, void* stream, char* message,
+                               size_t message_size);
+  flashproof_status (*backward)(const flashproof_call*, const char* config, void* stream, char* message,
+                                size_t message_size);
 } flashproof_kernel;
 
 /* REJECTED with a reason for a dtype or head_dim outside the table's ranges and for values that no kernel can answer: sizes
@@ -192,16 +206,24 @@ static inline flashproof_status flashproof_check_problem(const flashproof_kernel
                                                          char* message, size_t message_size) {
   const int64_t multiple = kernel->head_dim_multiple > 1 ? kernel->head_dim_multiple : 1;
   const char* wrong = NULL;
-  if (p->dtype < 0 || p->dtype > FLASHPROOF_E5M2) wrong = "unknown dtype";
-  else if (kernel->dtypes != 0 && !(kernel->dtypes >> p->dtype & 1)) wrong = "this dtype is not supported";
-  else if (p->batch < 1 || p->heads < 1 || p->kv_heads < 1 || p->head_dim < 1 || p->value_dim < 1) wrong = "a size below 1";
-  else if (p->heads % p->kv_heads != 0) wrong = "kv_heads does not divide heads";
-  else if (p->head_dim % multiple != 0 || p->value_dim % multiple != 0) wrong = "head_dim is not a multiple of what is supported";
+  if (p->dtype < 0 || p->dtype > FLASHPROOF_E5M2)
+    wrong = "unknown dtype";
+  else if (kernel->dtypes != 0 && !(kernel->dtypes >> p->dtype & 1))
+    wrong = "this dtype is not supported";
+  else if (p->batch < 1 || p->heads < 1 || p->kv_heads < 1 || p->head_dim < 1 || p->value_dim < 1)
+    wrong = "a size below 1";
+  else if (p->heads % p->kv_heads != 0)
+    wrong = "kv_heads does not divide heads";
+  else if (p->head_dim % multiple != 0 || p->value_dim % multiple != 0)
+    wrong = "head_dim is not a multiple of what is supported";
   else if (kernel->max_head_dim > 0 && (p->head_dim > kernel->max_head_dim || p->value_dim > kernel->max_head_dim))
     wrong = "head_dim is larger than supported";
-  else if (!isfinite(p->scale) || !isfinite(p->softcap) || p->softcap < 0) wrong = "scale or softcap is not finite";
-  else if (p->window_left < -1 || p->window_right < -1) wrong = "a window side below -1";
-  else if (!(p->dropout_rate >= 0 && p->dropout_rate < 1)) wrong = "dropout rate outside [0, 1)";
+  else if (!isfinite(p->scale) || !isfinite(p->softcap) || p->softcap < 0)
+    wrong = "scale or softcap is not finite";
+  else if (p->window_left < -1 || p->window_right < -1)
+    wrong = "a window side below -1";
+  else if (!(p->dropout_rate >= 0 && p->dropout_rate < 1))
+    wrong = "dropout rate outside [0, 1)";
   if (!wrong) return FLASHPROOF_OK;
   snprintf(message, message_size, "%s", wrong);
   return FLASHPROOF_REJECTED;

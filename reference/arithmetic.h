@@ -14,9 +14,9 @@ namespace flashproof {
 /// How a sum of products is accumulated.
 struct Accumulation {
   enum Kind {
-    unknown,      ///< the worst of those below
-    fp32,         ///< fp32, round to nearest, one product a step (`fp32`); serial order
-    fp32_any,     ///< fp32, round to nearest, any order of additions (`fp32-any`)
+    unknown,   ///< the worst of those below
+    fp32,      ///< fp32, round to nearest, one product a step (`fp32`); serial order
+    fp32_any,  ///< fp32, round to nearest, any order of additions (`fp32-any`)
     tensor_core,  ///< `tc:K:F:keep`: K products and the accumulator aligned to the largest exponent, truncated to F fraction
                   ///< bits, summed exactly, truncated to `keep` fraction bits (numerics: lemma 1); `tc` = 16:25:23
   };
@@ -27,12 +27,12 @@ struct Accumulation {
 
 /// Which exponential, with its relative error for normal results.
 enum class Exponential {
-  unknown,      ///< the worst of those below
-  ex2_approx,   ///< `ex2`: ex2.approx.ftz.f32, 2^-22.728 (measured on all of (-150, 0] on an H200)
-  exp2f,        ///< `exp2f`: CUDA exp2f or a C library's, 2 ulp
-  expf,         ///< `expf`: CUDA expf or a C library's, 2 ulp
-  fast_expf,    ///< `__expf`: 2 + floor(|1.173 x|) ulp (CUDA C++ Programming Guide)
-  rounded,      ///< `rounded`: correctly rounded
+  unknown,     ///< the worst of those below
+  ex2_approx,  ///< `ex2`: ex2.approx.ftz.f32, 2^-22.728 (measured on all of (-150, 0] on an H200)
+  exp2f,       ///< `exp2f`: CUDA exp2f or a C library's, 2 ulp
+  expf,        ///< `expf`: CUDA expf or a C library's, 2 ulp
+  fast_expf,   ///< `__expf`: 2 + floor(|1.173 x|) ulp (CUDA C++ Programming Guide)
+  rounded,     ///< `rounded`: correctly rounded
 };
 
 /// How the exponent's argument is formed from a score s and the row's reference m.
@@ -55,25 +55,26 @@ enum class Division { unknown, ieee, approximate };  ///< `approximate`: rcp.app
 enum class Tristate { unknown, no, yes };
 
 struct Arithmetic {
-  int tile_m = 0, tile_n = 0;               ///< `tile=MxN` queries and keys a tile; 0 unknown (worst case: one key a tile)
-  TileOrder order = TileOrder::unknown;     ///< `order=ascending|descending`
-  Accumulation scores;                      ///< `scores=` q.k (and dO.v)
-  Accumulation values;                      ///< `values=` P v (and the backward's outer sums)
-  Tristate two_level = Tristate::unknown;   ///< `levels=1|2`: 2 = each tile's P v from zero, then an fp32 addition
+  int tile_m = 0, tile_n = 0;            ///< `tile=MxN` queries and keys a tile; 0 unknown (worst case: one key a tile)
+  TileOrder order = TileOrder::unknown;  ///< `order=ascending|descending`
+  Accumulation scores;                   ///< `scores=` q.k (and dO.v)
+  Accumulation values;                   ///< `values=` P v (and the backward's outer sums)
+  Tristate two_level = Tristate::unknown;  ///< `levels=1|2`: 2 = each tile's P v from zero, then an fp32 addition
   Exponential exponential = Exponential::unknown;  ///< `exp=`
-  Argument argument = Argument::unknown;    ///< `arg=fma2|sub2|sub`
-  Tangent tangent = Tangent::unknown;       ///< `tanh=accurate|approximate`
-  int score_format = -1;                    ///< `s=fp32|bf16|fp16`: format scores are stored in (DType); -1 unknown
-  Tristate prescaled = Tristate::unknown;   ///< `prescaled=no|yes`: q times scale rounded to the input dtype before q.k
-  int p_format = -1;                        ///< `p=fp32|bf16|fp16|e4m3|e5m2`: format P is rounded to before P v; -1 unknown
-  int p_scale_log2 = 0;                     ///< `pscale=8`: P times 2^8 (fp8)
-  Tristate normalized_first = Tristate::unknown;   ///< `normalized=no|yes`: P divided by the row sum before P v
-  int row_sum_lanes = 0;                    ///< `rowsum=1|4|...`: partial sums a row, added serially each; 0 unknown
-  int splits = 0;                           ///< `splits=1|2|...`: at most so many parts of the keys, each with its own O and L
-                                            ///< in fp32, combined by exp(L_part - L); 1: not split, 0 unknown
-  Division division = Division::unknown;    ///< `division=ieee|approximate`
-  int ds_format = -1;                       ///< `ds=`: format dS (and P in the backward) is rounded to; -1 unknown
-  Tristate rounded_inputs_o = Tristate::unknown;   ///< `d=rounded|exact`: yes: D_i is computed from the stored, rounded O
+  Argument argument = Argument::unknown;           ///< `arg=fma2|sub2|sub`
+  Tangent tangent = Tangent::unknown;              ///< `tanh=accurate|approximate`
+  int score_format = -1;                   ///< `s=fp32|bf16|fp16`: format scores are stored in (DType); -1 unknown
+  Tristate prescaled = Tristate::unknown;  ///< `prescaled=no|yes`: q times scale rounded to the input dtype before q.k
+  int p_format = -1;     ///< `p=fp32|bf16|fp16|e4m3|e5m2`: format P is rounded to before P v; -1 unknown
+  int p_scale_log2 = 0;  ///< `pscale=8`: P times 2^8 (fp8)
+  Tristate normalized_first = Tristate::unknown;  ///< `normalized=no|yes`: P divided by the row sum before P v
+  int row_sum_lanes = 0;  ///< `rowsum=1|4|...`: partial sums a row, added serially each; 0 unknown
+  int splits = 0;         ///< `splits=1|2|...`: at most so many parts of the keys, each with its own O and L
+                          ///< in fp32, combined by exp(L_part - L); 1: not split, 0 unknown
+  Division division = Division::unknown;  ///< `division=ieee|approximate`
+  int ds_format = -1;                     ///< `ds=`: format dS (and P in the backward) is rounded to; -1 unknown
+  Tristate rounded_inputs_o =
+      Tristate::unknown;  ///< `d=rounded|exact`: yes: D_i is computed from the stored, rounded O
   bool operator==(const Arithmetic&) const = default;
 };
 

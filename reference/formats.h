@@ -39,11 +39,16 @@ struct Format {
 
 FLASHPROOF_HD constexpr Format format_of(DType dtype) {
   switch (dtype) {
-    case DType::fp32: return {32, 24, -126, 0x1.fffffep127, true};
-    case DType::bf16: return {16, 8, -126, 0x1.fep127, true};
-    case DType::fp16: return {16, 11, -14, 65504.0, true};
-    case DType::e4m3: return {8, 4, -6, 448.0, false};
-    case DType::e5m2: return {8, 3, -14, 57344.0, true};
+    case DType::fp32:
+      return {32, 24, -126, 0x1.fffffep127, true};
+    case DType::bf16:
+      return {16, 8, -126, 0x1.fep127, true};
+    case DType::fp16:
+      return {16, 11, -14, 65504.0, true};
+    case DType::e4m3:
+      return {8, 4, -6, 448.0, false};
+    case DType::e5m2:
+      return {8, 3, -14, 57344.0, true};
   }
   return {};
 }

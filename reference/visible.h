@@ -36,7 +36,8 @@ FLASHPROOF_HD constexpr KeyRange visible_keys(const Mask& mask, int64 seq_q, int
   const int64 position = i + alignment_offset(mask, seq_q, seq_k);
   int64 begin = 0, end = seq_k;
   if (mask.causal && position + 1 < end) end = position + 1;
-  if (mask.window_right != open_window && mask.window_right < end - position - 1) end = position + mask.window_right + 1;
+  if (mask.window_right != open_window && mask.window_right < end - position - 1)
+    end = position + mask.window_right + 1;
   if (mask.window_left != open_window && position - mask.window_left > begin) begin = position - mask.window_left;
   return begin < end ? KeyRange{begin, end} : KeyRange{0, 0};
 }

@@ -68,7 +68,6 @@ void apply(IllegalMutation mutation, flashproof_problem& p) {
   }
 }
 
-const Check reject_check = {"reject", "exact: illegal problems are refused, never answered", applies,
-                            plan, judge};
+const Check reject_check = {"reject", "exact: illegal problems are refused, never answered", applies, plan, judge};
 
 }  // namespace flashproof

@@ -25,10 +25,12 @@ TEST(Generate, MayBeCalledFromSeveralThreads) {
   std::vector<std::thread> threads;
   for (size_t t = 0; t < 8; ++t)
     threads.emplace_back([&, t] {
-      for (size_t index = t; index < texts.size(); index += 8) texts[index] = print(generate(kernel, Range{}, 7, index).c);
+      for (size_t index = t; index < texts.size(); index += 8)
+        texts[index] = print(generate(kernel, Range{}, 7, index).c);
     });
   for (std::thread& thread : threads) thread.join();
-  for (size_t index = 0; index < texts.size(); ++index) ASSERT_EQ(texts[index], print(generate(kernel, Range{}, 7, index).c));
+  for (size_t index = 0; index < texts.size(); ++index)
+    ASSERT_EQ(texts[index], print(generate(kernel, Range{}, 7, index).c));
 }
 
 TEST(Generate, DrawsLegalProblemsThatTheKernelTakes) {
