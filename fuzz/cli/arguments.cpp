@@ -128,8 +128,8 @@ Verb& Verb::number(const char* names, double& target, const char* help) {
 Verb& Verb::duration(const char* names, double& seconds, const char* help) {
   return parsed(names, help, "TIME", [&seconds](const std::string& text) { seconds = parse_duration(text); });
 }
-Verb& Verb::list(const char* names, std::vector<std::string>& target, const char* help) {
-  return parsed(names, help, "A,B", [&target](const std::string& text) {
+Verb& Verb::list(const char* name, std::vector<std::string>& target, const char* help) {
+  parsed(name, help, "A,B", [&target](const std::string& text) {
     target.clear();
     for (size_t begin = 0; begin <= text.size();) {
       const size_t end = std::min(text.find(',', begin), text.size());
@@ -137,6 +137,9 @@ Verb& Verb::list(const char* names, std::vector<std::string>& target, const char
       begin = end + 1;
     }
   });
+  // A flag given twice is one list. CLI11's own vectors would take the positional words that follow, too.
+  state_.app->get_option(name)->multi_option_policy(CLI::MultiOptionPolicy::Join)->delimiter(',');
+  return *this;
 }
 Verb& Verb::word(const char* name, std::string& target, bool required, const char* help) {
   state_.app->add_option(name, target, help)->required(required)->type_name("");

@@ -25,8 +25,8 @@ class Verb {
   /// A time as "90s", "10m", "2h" or plain seconds.
   Verb& duration(const char* names, double& seconds, const char* help);
   Verb& number(const char* names, double&, const char* help);
-  /// Words divided by commas.
-  Verb& list(const char* names, std::vector<std::string>&, const char* help);
+  /// Words divided by commas, in one argument; or the flag several times.
+  Verb& list(const char* name, std::vector<std::string>&, const char* help);
   Verb& word(const char* name, std::string&, bool required, const char* help);
   /// All remaining words; put it last.
   Verb& words(const char* name, std::vector<std::string>&, bool required, const char* help);
