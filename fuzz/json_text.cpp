@@ -1,45 +1,29 @@
-// See json_text.h; strings are escaped as RFC 8259 section 7 says.
+// See json_text.h.
 #include "fuzz/json_text.h"
 
-#include <charconv>
 #include <cmath>
-#include <cstdio>
+
+#include <nlohmann/json.hpp>
 
 namespace flashproof {
 namespace {
 
-std::string quoted(const std::string& string) {
-  std::string text = "\"";
-  for (const char c : string) {
-    char escape[8];
-    if (c == '"' || c == '\\')
-      text += '\\', text += c;
-    else if (c == '\n')
-      text += "\\n";
-    else if (static_cast<unsigned char>(c) < 0x20)
-      std::snprintf(escape, sizeof escape, "\\u%04x", c), text += escape;
-    else
-      text += c;
-  }
-  return text + "\"";
-}
+using Json = nlohmann::ordered_json;
+
+/// A kernel's message may hold bytes that are no UTF-8; they must not end the program.
+std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 }  // namespace
 
-JsonText::JsonText(const std::string& string) : text_(quoted(string)) {}
+JsonText::JsonText(const std::string& string) : text_(dump(string)) {}
 
-JsonText::JsonText(double number) {
-  if (!std::isfinite(number)) {
-    text_ = std::isnan(number) ? "\"nan\"" : number > 0 ? "\"inf\"" : "\"-inf\"";
-    return;
-  }
-  char digits[40];
-  text_.assign(digits, std::to_chars(digits, digits + sizeof digits, number).ptr);
-}
+JsonText::JsonText(double number)
+    : text_(std::isfinite(number) ? dump(number)
+            : std::isnan(number)  ? "\"nan\""
+            : number > 0          ? "\"inf\""
+                                  : "\"-inf\"") {}
 
-JsonText::JsonText(const std::vector<std::string>& strings) {
-  text_ = json_array(std::vector<JsonText>(strings.begin(), strings.end())).text();
-}
+JsonText::JsonText(const std::vector<std::string>& strings) : text_(dump(strings)) {}
 
 JsonText JsonText::raw(std::string text) {
   JsonText json;
@@ -48,15 +32,15 @@ JsonText JsonText::raw(std::string text) {
 }
 
 JsonText json_object(const std::vector<JsonMember>& members) {
-  std::string text = "{";
-  for (const auto& [key, value] : members) text += (text.size() > 1 ? ", " : "") + quoted(key) + ": " + value.text();
-  return JsonText::raw(text + "}");
+  Json object = Json::object();
+  for (const auto& [key, value] : members) object[key] = Json::parse(value.text());
+  return JsonText::raw(dump(object));
 }
 
 JsonText json_array(const std::vector<JsonText>& values) {
-  std::string text = "[";
-  for (const JsonText& value : values) text += (text.size() > 1 ? ", " : "") + value.text();
-  return JsonText::raw(text + "]");
+  Json array = Json::array();
+  for (const JsonText& value : values) array.push_back(Json::parse(value.text()));
+  return JsonText::raw(dump(array));
 }
 
 }  // namespace flashproof

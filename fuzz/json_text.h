@@ -1,6 +1,6 @@
 // JSON as text, for what the verbs print: objects keep the order in which they are written.
 //
-// Reading is nlohmann's (fuzz/record.cpp); its header costs each file that includes it three seconds of compilation.
+// nlohmann's printer behind a light header: its own costs each file that includes it three seconds of compilation.
 #pragma once
 #include <concepts>
 #include <string>

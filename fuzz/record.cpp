@@ -14,6 +14,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// A kernel's message may hold bytes that are no UTF-8; they must not end the campaign.
+std::string dump(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 Status parse_status(const std::string& name) {
   for (const Status status : {Status::pass, Status::fail, Status::inconclusive, Status::rejected})
     if (name == name_of(status)) return status;
@@ -125,7 +130,7 @@ std::string print(const Record& record) {
   for (const Verdict& verdict : record.verdicts) json["verdicts"].push_back(json_of(verdict));
   json["kernel_seconds"] = record.kernel_seconds;
   json["oracle_seconds"] = record.oracle_seconds;
-  return json.dump();
+  return dump(json);
 }
 
 Record parse_record(const std::string& line) {
@@ -161,7 +166,7 @@ std::string print(const Manifest& m) {
                      {"machine", m.machine},
                      {"gpu", m.gpu},
                      {"started", m.started}};
-  return json.dump(2) + "\n";
+  return dump(json, 2) + "\n";
 }
 
 Manifest parse_manifest(const std::string& text) {
@@ -185,7 +190,7 @@ Manifest parse_manifest(const std::string& text) {
   });
 }
 
-std::string print(const Verdict& verdict) { return json_of(verdict).dump(); }
+std::string print(const Verdict& verdict) { return dump(json_of(verdict)); }
 
 std::string citable_id(const Manifest& manifest) { return sha256(print(manifest)).substr(0, 16); }
 
@@ -201,7 +206,7 @@ std::string print(const Witness& w) {
                      {"replay", w.replay},
                      {"reduce_seconds", w.reduce_seconds},
                      {"reduce_runs", w.reduce_runs}};
-  return json.dump(2) + "\n";
+  return dump(json, 2) + "\n";
 }
 
 Witness parse_witness(const std::string& text) {
