@@ -45,8 +45,9 @@ Line nvrtc() {
 Line cuda_build() {
   const std::string cuda = build_info().cuda;
   return {"cuda build", cuda,
-          cuda == "none" ? "GPU kernels are not in this build; install the CUDA Toolkit (12.0 or later) and build again"
-                         : ""};
+          cuda == "none"
+              ? "built without CUDA; with nvcc (12.0 or later) on PATH build again to include the GPU kernels"
+              : ""};
 }
 
 Line disk() {
