@@ -19,6 +19,7 @@ struct Subject {
   uint64_t features = 0;
   flashproof_conventions conventions = FLASHPROOF_DEFAULT_CONVENTIONS;
   std::string arithmetic;  ///< as declared for this problem and config; "" unknown
+  const char* where_to_declare = "declare it in flashproof_kernel.arithmetic";  ///< the arithmetic, for its author
 };
 
 /// How the runner lays a case out around the logical data; never visible to a correct kernel.

@@ -200,8 +200,8 @@ void conclude(Judging& j, const Bounds& bounds) {
   v.assumed = "bound " + bounds.status;
   const std::string undeclared = undeclared_fields(j.arithmetic);
   if (!undeclared.empty())
-    v.assumed += "; worst case over the arithmetic not declared (" + undeclared +
-                 "; declare it in flashproof_kernel.arithmetic)";
+    v.assumed +=
+        "; worst case over the arithmetic not declared (" + undeclared + "; " + j.subject.where_to_declare + ")";
   const std::string undefined = undefined_conventions(j.subject);
   if (!undefined.empty()) v.assumed += "; " + undefined;
   if (j.vacuous > 0)
@@ -210,8 +210,10 @@ void conclude(Judging& j, const Bounds& bounds) {
   if (j.overflow > 0) {
     v.status = Status::inconclusive;
     v.kind = "overflow";
-    v.why = "overflow possible: " + std::to_string(j.overflow) +
-            " elements may leave the range of the kernel's formats and were not judged";
+    v.why =
+        "overflow possible: these inputs may drive scores, sums or outputs beyond the largest number of the kernel's "
+        "formats, so " +
+        std::to_string(j.overflow) + " elements were not judged; nothing is to be done about the kernel";
   } else if (v.undecided > 0) {
     v.status = Status::inconclusive;
     v.kind = "undecided";
