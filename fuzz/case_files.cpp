@@ -132,6 +132,79 @@ std::string print_shape(const std::string& word, const std::vector<int64_t>& sha
   return text + "]";
 }
 
+/// O and L of a query that sees no key.
+std::string empty_rows(const flashproof_conventions& conventions) {
+  const bool no_lse = conventions.lse_base == FLASHPROOF_LSE_NONE;
+  std::string text = "  a query that sees no key has ";
+  text += conventions.empty_o == FLASHPROOF_EMPTY_O_ZERO ? "o = 0" : "any o";
+  switch (no_lse ? FLASHPROOF_EMPTY_LSE_UNDEFINED : flashproof_empty_lse(conventions.empty_lse)) {
+    case FLASHPROOF_EMPTY_LSE_MINUS_INFINITY:
+      return text + " and lse = -infinity\n";
+    case FLASHPROOF_EMPTY_LSE_PLUS_INFINITY:
+      return text + " and lse = +infinity\n";
+    case FLASHPROOF_EMPTY_LSE_ZERO:
+      return text + " and lse = 0\n";
+    case FLASHPROOF_EMPTY_LSE_UNDEFINED:
+      break;
+  }
+  return text + (no_lse ? "\n" : " and any lse\n");
+}
+
+/// What is computed from one entry's tensors, a line each.
+std::string formulas(const Problem& p, const flashproof_conventions& conventions) {
+  const bool base_2 = conventions.lse_base == FLASHPROOF_LSE_BASE_2;
+  std::string text =
+      "  s = scale <q_i, k_j>, query head h reading kv head h / (heads / kv_heads)\n"
+      "  causal: query i sees key j if j <= i + off; window: i + off - window_left <= j <= i + off + window_right, -1 "
+      "being open\n";
+  if (p.descale)
+    text += "  descales: s uses q q_descale[b, g] and k k_descale[b, g], o uses v v_descale[b, g], g the kv head\n";
+  if (p.softcap > 0) text += "  softcap: s = softcap tanh(s / softcap)\n";
+  if (p.alibi != Alibi::none) text += "  slopes: s -= slopes[b, h] |i + off - j|\n";
+  if (p.bias) text += "  bias: s += bias[b, h, i, j], axes of extent 1 being broadcast; -infinity hides the key\n";
+  text += std::string("  z = sum over the keys seen of exp(s)") + (p.sink ? " + exp(sink[h])\n" : "\n");
+  text +=
+      std::string("  o = sum_j exp(s) / z ") + (p.dropout ? "keep[b, h, i, j] / (1 - dropout_rate) " : "") + "v_j\n";
+  if (conventions.lse_base != FLASHPROOF_LSE_NONE)
+    text += base_2 ? "  lse = log2 z, the logarithm to base 2\n" : "  lse = ln z, the natural logarithm\n";
+  text += p.sink ? "  a query that sees no key has o = 0\n" : empty_rows(conventions);
+  if (p.direction == Direction::backward_exact)
+    text += "  o and lse are given: the exact ones, rounded; the lse given is the natural logarithm\n";
+  if (has_backward(p))
+    text +=
+        std::string("  dq, dk, dv") + (p.sink ? ", dsink" : "") + (p.bias ? ", dbias" : "") +
+        ": the gradients of sum(o do) with respect to the stored inputs; lse is not differentiated; 0 where nothing "
+        "contributes\n";
+  return text;
+}
+
+struct ConventionWord {
+  const char* text;
+  int32_t flashproof_conventions::*field;
+  int32_t value;
+};
+using C = flashproof_conventions;
+constexpr ConventionWord convention_words[] = {{"empty_o=zero", &C::empty_o, FLASHPROOF_EMPTY_O_ZERO},
+                                               {"empty_o=undefined", &C::empty_o, FLASHPROOF_EMPTY_O_UNDEFINED},
+                                               {"empty_lse=-inf", &C::empty_lse, FLASHPROOF_EMPTY_LSE_MINUS_INFINITY},
+                                               {"empty_lse=inf", &C::empty_lse, FLASHPROOF_EMPTY_LSE_PLUS_INFINITY},
+                                               {"empty_lse=zero", &C::empty_lse, FLASHPROOF_EMPTY_LSE_ZERO},
+                                               {"empty_lse=undefined", &C::empty_lse, FLASHPROOF_EMPTY_LSE_UNDEFINED},
+                                               {"lse=natural", &C::lse_base, FLASHPROOF_LSE_NATURAL},
+                                               {"lse=base2", &C::lse_base, FLASHPROOF_LSE_BASE_2},
+                                               {"lse=none", &C::lse_base, FLASHPROOF_LSE_NONE},
+                                               {"tail=untouched", &C::tail, FLASHPROOF_TAIL_UNTOUCHED},
+                                               {"tail=zero", &C::tail, FLASHPROOF_TAIL_ZERO},
+                                               {"tail=undefined", &C::tail, FLASHPROOF_TAIL_UNDEFINED},
+                                               {"dropout=philox", &C::dropout, FLASHPROOF_DROPOUT_PHILOX},
+                                               {"dropout=none", &C::dropout, FLASHPROOF_DROPOUT_NONE},
+                                               {"saturates=no", &C::saturates, 0},
+                                               {"saturates=yes", &C::saturates, 1},
+                                               {"bears_hidden_nan=no", &C::bears_hidden_nan, 0},
+                                               {"bears_hidden_nan=yes", &C::bears_hidden_nan, 1},
+                                               {"deterministic=no", &C::deterministic, 0},
+                                               {"deterministic=yes", &C::deterministic, 1}};
+
 }  // namespace
 
 SafeTensors input_file(const Inputs& in, bool nan_outside, std::map<std::string, std::string> metadata) {
@@ -207,9 +280,14 @@ std::string problem_json(const Case& c) {
          "\n";
 }
 
-std::string instructions(const Case& c, const SafeTensors& inputs, const flashproof_conventions& conventions) {
+std::string instructions(const Case& c, const SafeTensors& inputs, const flashproof_conventions& conventions,
+                         size_t runs) {
   const Problem& p = c.problem;
-  std::string text = "case: " + print(c) + "\n\nRead inputs.safetensors:\n\n";
+  std::string text = "case: " + print(c) + "\n\n";
+  if (runs > 1)
+    text += "One of " + std::to_string(runs) + " runs, which lie in run-000, run-001, ...: each folder has its own " +
+            "inputs and wants its own outputs.\n\n";
+  text += "Read inputs.safetensors:\n\n";
   for (const auto& [name, tensor] : inputs.tensors)
     text += "  " + name + "  " + print_shape(tensor.dtype, tensor.shape) + "\n";
   text += "\nWrite outputs.safetensors beside it, with these names, dtypes and shapes:\n\n";
@@ -219,21 +297,9 @@ std::string instructions(const Case& c, const SafeTensors& inputs, const flashpr
       "\n[batch, tokens, heads, dim]; lse [batch, heads, tokens]. Entry b has seqlens_q[b] and seqlens_k[b] tokens; "
       "those after are padding, which may hold\n"
       "NaN in inputs and anything in outputs. case.json has the problem's numbers. With Sq, Sk an entry's lengths and "
-      "off = Sk - Sq (0 if top_left):\n\n"
-      "  s = scale <q_i, k_j>, query head h reading kv head h / (heads / kv_heads)\n"
-      "  causal: query i sees key j if j <= i + off; window: i + off - window_left <= j <= i + off + window_right, -1 "
-      "being open\n"
-      "  lse = ln sum_j exp(s), o = sum_j exp(s - lse) v_j; a query that sees no key has o = 0 and lse = -infinity\n";
-  if (p.softcap > 0) text += "  softcap: s = softcap tanh(s / softcap)\n";
-  if (p.alibi != Alibi::none) text += "  slopes: s -= slopes[b, h] |i + off - j|\n";
-  if (p.bias) text += "  bias: s += bias[b, h, i, j], axes of extent 1 being broadcast; -infinity hides the key\n";
-  if (p.sink) text += "  sink: lse = ln(exp(sink[h]) + sum_j exp(s))\n";
-  if (p.dropout) text += "  dropout: o = sum_j exp(s - lse) keep[b, h, i, j] / (1 - dropout_rate) v_j\n";
-  if (p.descale)
-    text += "  descales: s uses q q_descale[b, g] and k k_descale[b, g], o uses v v_descale[b, g], g the kv head\n";
-  if (has_backward(p))
-    text += "  dq, dk, dv: the gradients of sum(o do) with respect to q, k, v as stored; lse is not differentiated\n";
-  return text + "\nThen: ./flashproof verify DIR\n";
+      "off = Sk - Sq (0 if top_left):\n\n";
+  text += formulas(p, conventions);
+  return text + "\nThen: ./flashproof verify " + (runs > 1 ? "FOLDER-OF-THE-RUNS" : "THIS-FOLDER") + "\n";
 }
 
 Outputs outputs_of_file(const Problem& p, const flashproof_conventions& conventions, const SafeTensors& file) {
@@ -263,29 +329,11 @@ Outputs outputs_of_file(const Problem& p, const flashproof_conventions& conventi
 
 flashproof_conventions parse_conventions(const std::string& text) {
   flashproof_conventions conventions = FLASHPROOF_DEFAULT_CONVENTIONS;
-  struct Word {
-    const char* text;
-    int32_t flashproof_conventions::*field;
-    int32_t value;
-  };
-  using C = flashproof_conventions;
-  constexpr Word words[] = {{"empty_o=zero", &C::empty_o, FLASHPROOF_EMPTY_O_ZERO},
-                            {"empty_o=undefined", &C::empty_o, FLASHPROOF_EMPTY_O_UNDEFINED},
-                            {"empty_lse=-inf", &C::empty_lse, FLASHPROOF_EMPTY_LSE_MINUS_INFINITY},
-                            {"empty_lse=inf", &C::empty_lse, FLASHPROOF_EMPTY_LSE_PLUS_INFINITY},
-                            {"empty_lse=zero", &C::empty_lse, FLASHPROOF_EMPTY_LSE_ZERO},
-                            {"empty_lse=undefined", &C::empty_lse, FLASHPROOF_EMPTY_LSE_UNDEFINED},
-                            {"lse=natural", &C::lse_base, FLASHPROOF_LSE_NATURAL},
-                            {"lse=base2", &C::lse_base, FLASHPROOF_LSE_BASE_2},
-                            {"lse=none", &C::lse_base, FLASHPROOF_LSE_NONE},
-                            {"saturates=yes", &C::saturates, 1},
-                            {"bears_hidden_nan=yes", &C::bears_hidden_nan, 1},
-                            {"deterministic=no", &C::deterministic, 0}};
   std::istringstream in(text);
   for (std::string given; std::getline(in, given, ',');) {
     bool known = false;
     std::vector<std::string> right;
-    for (const Word& word : words) {
+    for (const ConventionWord& word : convention_words) {
       right.push_back(word.text);
       if (given != word.text) continue;
       conventions.*word.field = word.value;
@@ -296,6 +344,13 @@ flashproof_conventions parse_conventions(const std::string& text) {
                        "`?\n  example: --conventions lse=base2,empty_o=undefined");
   }
   return conventions;
+}
+
+std::string print(const flashproof_conventions& conventions) {
+  std::string text;
+  for (const ConventionWord& word : convention_words)
+    if (conventions.*word.field == word.value) text += (text.empty() ? "" : ",") + std::string(word.text);
+  return text;
 }
 
 }  // namespace flashproof

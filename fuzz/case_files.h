@@ -24,12 +24,14 @@ SafeTensors input_file(const Inputs&, bool nan_outside, std::map<std::string, st
 SafeTensors output_file(const Problem&, const Outputs&);
 /// The problem's numbers as one JSON object, for programs that do not parse the case's text.
 std::string problem_json(const Case&);
-/// What a program must read, compute and write, for a person.
-std::string instructions(const Case&, const SafeTensors& inputs, const flashproof_conventions&);
+/// What a program must read, compute and write, for a person. `runs`: how many folders like this one the case has.
+std::string instructions(const Case&, const SafeTensors& inputs, const flashproof_conventions&, size_t runs);
 /// Throws UsageError naming the tensor that is missing or of the wrong dtype or shape, with the right one.
 Outputs outputs_of_file(const Problem&, const flashproof_conventions&, const SafeTensors&);
 
 /// Conventions of a program behind files, e.g. "lse=base2,empty_o=undefined"; what is not written is the default.
 flashproof_conventions parse_conventions(const std::string& text);
+/// Every convention as such a word.
+std::string print(const flashproof_conventions&);
 
 }  // namespace flashproof

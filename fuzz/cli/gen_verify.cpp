@@ -28,7 +28,7 @@ struct Options {
 /// A program behind files takes whatever it is given, so it has every feature; what it declares are words.
 Subject subject_of(const Options& o) {
   parse_arithmetic(o.arithmetic);
-  return {"files", "", ~uint64_t(0), parse_conventions(o.conventions), o.arithmetic};
+  return {"files", "", ~uint64_t(0), parse_conventions(o.conventions), o.arithmetic, "pass it with --arithmetic"};
 }
 
 /// The runs of the wanted checks, in order.
@@ -61,9 +61,18 @@ void validate_checks(const std::vector<std::string>& ids) {
     throw UsageError("the check `reject` needs a kernel that can refuse; it cannot go through files");
 }
 
+/// Outputs and runs of an earlier case would be taken for this one's.
+void refuse_used_folder(const std::string& path) {
+  std::error_code not_there;
+  const fs::directory_iterator first(path, not_there);
+  if (!not_there && first != fs::directory_iterator())
+    throw UsageError(path + " is not empty; name a new folder with -o, or remove this one first");
+}
+
 int gen(const Options& o) {
   const Case c = case_of_words(o.words);
   validate_checks(o.checks);
+  refuse_used_folder(o.directory);
   const Subject subject = subject_of(o);
   const std::vector<PlannedCheck> planned = plan(c, subject, o.checks);
   const size_t count = runs_of(planned);
@@ -83,7 +92,7 @@ int gen(const Options& o) {
                                              {"conventions", o.conventions}});
       write_safetensors(folder + "/inputs.safetensors", inputs);
       write_file(folder + "/case.json", problem_json(run.c));
-      write_file(folder + "/README.txt", instructions(run.c, inputs, subject.conventions));
+      write_file(folder + "/README.txt", instructions(run.c, inputs, subject.conventions, count));
     }
   if (o.json)
     fmt::print("{}\n", json_object({{"directory", o.directory}, {"case", print(c)}, {"runs", count}}).text());
@@ -100,8 +109,8 @@ int gen(const Options& o) {
 Case read_metadata(Options& o) {
   const std::string single = o.directory + "/inputs.safetensors", several = o.directory + "/run-000/inputs.safetensors";
   if (!fs::exists(single) && !fs::exists(several))
-    throw UsageError(o.directory + " holds no inputs.safetensors; write one first: flashproof gen CASE -o " +
-                     o.directory);
+    throw UnavailableError(o.directory + " holds no inputs.safetensors; write one first: flashproof gen CASE -o " +
+                           o.directory);
   auto metadata = read_safetensors(fs::exists(single) ? single : several).metadata;
   if (metadata.count("case") == 0)
     throw UsageError(o.directory + ": inputs.safetensors was not written by `gen`: it names no case");
@@ -121,7 +130,8 @@ RunResult read_result(const Run& run, const Subject& subject, const std::string&
     throw UsageError(
         folder + " is not the run that is now planned; run `gen` again with the same --arithmetic and --conventions");
   const std::string path = folder + "/outputs.safetensors";
-  if (!fs::exists(path)) throw UsageError("there is no " + path + "; " + folder + "/README.txt says what to write");
+  if (!fs::exists(path))
+    throw UnavailableError("there is no " + path + "; " + folder + "/README.txt says what to write");
   RunResult result;
   try {
     result.outputs = outputs_of_file(run.c.problem, subject.conventions, read_safetensors(path));

@@ -73,6 +73,25 @@ TEST(CaseFiles, WhatIsWrongWithAnOutputFileIsNamed) {
   EXPECT_NE(message(file).find("must be BF16 [1, 3, 2, 8]"), std::string::npos) << message(file);
 }
 
+TEST(CaseFiles, InstructionsFollowTheCaseAndItsConventions) {
+  const auto text = [](const char* words, const char* conventions, size_t runs = 1) {
+    const Case c = parse_case(words);
+    return instructions(c, input_file(make_inputs(c), true, {}), parse_conventions(conventions), runs);
+  };
+  const auto has = [](const std::string& all, const char* part) { return all.find(part) != std::string::npos; };
+  const std::string plain = text("bf16 h4/2 q3 k5 d8 causal", "");
+  for (const char* part :
+       {"seqlens_k  I32 [1]", "k  BF16 [1, 5, 2, 8]", "o  BF16 [1, 3, 4, 8]", "kv head h / (heads / kv",
+        "lse = ln z, the natural logarithm", "o = 0 and lse = -infinity", "off = Sk - Sq"})
+    EXPECT_TRUE(has(plain, part)) << part << "\n" << plain;
+  EXPECT_FALSE(has(plain, "run-000"));
+  EXPECT_TRUE(has(text("bf16 q3 k5 d8", "", 3), "One of 3 runs, which lie in run-000"));
+  const std::string other = text("bf16 q3 k5 d8", "lse=base2,empty_o=undefined,empty_lse=inf");
+  EXPECT_TRUE(has(other, "lse = log2 z") && has(other, "any o and lse = +infinity") && !has(other, "natural")) << other;
+  const std::string none = text("bf16 q3 k5 d8 sink", "lse=none");
+  EXPECT_TRUE(!has(none, "lse =") && has(none, "exp(s) + exp(sink[h])")) << none;
+}
+
 TEST(CaseFiles, ConventionsAreReadAndWrongOnesNamed) {
   const flashproof_conventions c = parse_conventions("lse=base2,empty_o=undefined,deterministic=no");
   EXPECT_EQ(c.lse_base, FLASHPROOF_LSE_BASE_2);
@@ -80,6 +99,9 @@ TEST(CaseFiles, ConventionsAreReadAndWrongOnesNamed) {
   EXPECT_EQ(c.deterministic, 0);
   EXPECT_EQ(parse_conventions("").lse_base, FLASHPROOF_LSE_NATURAL);
   EXPECT_THROW(parse_conventions("lse=base3"), UsageError);
+  for (const char* text : {"", "lse=base2", "lse=none,deterministic=no,tail=zero", "empty_lse=inf,saturates=yes"})
+    EXPECT_EQ(print(parse_conventions(print(parse_conventions(text)))), print(parse_conventions(text))) << text;
+  EXPECT_NE(print(parse_conventions("lse=base2")).find("lse=base2"), std::string::npos);
 }
 
 TEST(CommonRules, PlainAttentionIsAttentionToAFewUnitsOfItsFormat) {
