@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "fuzz/case_files.h"
 #include "fuzz/cli/presets.h"
 #include "fuzz/cli/verbs.h"
 #include "fuzz/coverage.h"
@@ -40,6 +41,29 @@ Section kernels() {
     section.lines.push_back({name, features});
   }
   return section;
+}
+
+/// What a kernel's table declares.
+Section declaration(const LoadedKernel& kernel) {
+  const flashproof_kernel& table = *kernel.table;
+  const bool cuda = table.memory == FLASHPROOF_CUDA;
+  std::string reason, dtypes, features;
+  for (int f = 0; f < feature_count; ++f) {
+    std::string& names = Feature(f) < Feature::batch ? dtypes : features;
+    if (admits(kernel, Feature(f))) names += (names.empty() ? "" : " ") + std::string(name_of(Feature(f)));
+  }
+  std::string dims = fmt::format("multiples of {}", std::max<int64_t>(1, table.head_dim_multiple));
+  if (table.max_head_dim > 0) dims += fmt::format(" up to {}", table.max_head_dim);
+  return {kernel.name,
+          {{"name", fmt::format("{} {}", table.name, table.version)},
+           {"memory", device_available(kernel, reason) ? cuda ? "CUDA" : "host" : "CUDA, not here: " + reason},
+           {"dtypes", table.dtypes == 0 ? "not declared: supports() is asked" : dtypes},
+           {"head dims", dims},
+           {"features", features},
+           {"conventions", print(table.conventions)},
+           {"tunables", table.tunables && *table.tunables ? table.tunables : "none"},
+           {"arithmetic", table.arithmetic ? "declared for each problem; `flashproof bound CASE --kernel` shows it"
+                                           : "not declared: bounds take the worst case"}}};
 }
 
 Section checks() {
@@ -82,15 +106,26 @@ Section preset_section() {
 constexpr Section (*sections[])() = {kernels, checks, families, features, preset_section};
 const std::vector<std::string> section_names = {"kernels", "checks", "families", "features", "presets"};
 
+bool is_kernel(const std::string& name) {
+  const std::vector<std::string> builtin = builtin_kernels();
+  return name.find('/') != std::string::npos || name.ends_with(".so") ||
+         std::find(builtin.begin(), builtin.end(), name) != builtin.end();
+}
+
+std::vector<Section> sections_of(const std::string& what) {
+  if (is_kernel(what)) return {declaration(load_kernel(what))};
+  std::vector<Section> wanted;
+  for (size_t s = 0; s < section_names.size(); ++s)
+    if (what.empty() || section_names[s] == what) wanted.push_back(sections[s]());
+  if (wanted.empty())
+    throw UsageError("there is no list of `" + what + "`; did you mean `" + nearest_word(what, section_names) +
+                     "`?\n  example: flashproof list kernels, or list ./mine.so");
+  return wanted;
+}
+
 int list(const Options& options) {
-  const auto wanted = std::find(section_names.begin(), section_names.end(), options.what);
-  if (!options.what.empty() && wanted == section_names.end())
-    throw UsageError("there is no list of `" + options.what + "`; did you mean `" +
-                     nearest_word(options.what, section_names) + "`?\n  example: flashproof list kernels");
   std::vector<JsonMember> json;
-  for (size_t s = 0; s < section_names.size(); ++s) {
-    if (!options.what.empty() && section_names[s] != options.what) continue;
-    const Section section = sections[s]();
+  for (const Section& section : sections_of(options.what)) {
     std::vector<JsonMember> members;
     if (!options.json) fmt::print("{}\n", section.name);
     for (const Line& line : section.lines) {
@@ -107,9 +142,10 @@ int list(const Options& options) {
 
 void add_list(CommandLine& line) {
   auto options = std::make_shared<Options>();
-  line.verb("list", "what is there: kernels, checks, families, features, presets", "list kernels",
-            [options] { return list(*options); })
-      .word("what", options->what, false, "kernels, checks, families, features or presets; all without")
+  line.verb("list", "what is there: kernels, checks, families, features, presets; or what one kernel declares",
+            "list kernels", [options] { return list(*options); })
+      .word("what", options->what, false,
+            "kernels, checks, families, features or presets, all without; or a kernel: its declarations")
       .flag("--json", options->json, "one JSON object on stdout");
 }
 
