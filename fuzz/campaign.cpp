@@ -177,8 +177,9 @@ struct Engine {
         store(record_of(index, kernel, job, judgement), kernel);
       } catch (const std::exception& error) {
         const std::lock_guard lock(mutex);
-        internal_error = "case " + std::to_string(index) + " of seed " + std::to_string(settings.seed) + " on " +
-                         kernel.name + ": " + error.what();
+        if (internal_error.empty())
+          internal_error = "case " + std::to_string(index) + " of seed " + std::to_string(settings.seed) + " on " +
+                           kernel.name + ": " + error.what();
         stop = true;
       }
     }
@@ -217,6 +218,7 @@ void run_threads(Engine& engine, int jobs, const ShowProgress& progress, double 
 
 StopReason reason_of(const Engine& engine) {
   if (!engine.storage_error.empty()) return StopReason::storage;
+  if (!engine.internal_error.empty()) return StopReason::internal;
   if (engine.interrupt) return StopReason::interrupted;
   if (engine.stop) return StopReason::findings;
   return now() > engine.deadline ? StopReason::time_over : StopReason::cases_done;
@@ -308,22 +310,30 @@ const char* name_of(StopReason reason) {
       return "enough findings";
     case StopReason::storage:
       return "a record could not be written";
+    case StopReason::internal:
+      return "an internal error";
   }
   return "";
 }
 
-void write_witnesses(const std::string& directory, const std::vector<Record>& failures, const RunJob& run,
-                     double seconds_a_bucket, const std::atomic<bool>& interrupt) {
+std::string write_witnesses(const std::string& directory, const std::vector<Record>& failures, const RunJob& run,
+                            double seconds_a_bucket, const std::atomic<bool>& interrupt) {
   std::map<std::string, std::vector<Failure>> buckets;
   for (const Record& record : failures)
     for (const Verdict& verdict : record.verdicts)
       if (verdict.status == Status::fail)
         buckets[bucket_of(load_kernel(record.kernel), verdict)].push_back({&record, &verdict});
+  std::string first_error;
   for (const auto& [bucket, list] : buckets) {
     const std::string folder = directory + "/findings/" + bucket;
     if (interrupt || fs::exists(folder + "/smallest.json")) continue;
-    write_bucket(folder, bucket, list, run, seconds_a_bucket, interrupt);
+    try {
+      write_bucket(folder, bucket, list, run, seconds_a_bucket, interrupt);
+    } catch (const std::exception& error) {
+      if (first_error.empty()) first_error = "reduction failed: " + bucket + ": " + error.what();
+    }
   }
+  return first_error;
 }
 
 CampaignEnd run_campaign(const Settings& asked, const std::atomic<bool>& interrupt, const ShowProgress& progress) {
@@ -344,18 +354,20 @@ CampaignEnd run_campaign(const Settings& asked, const std::atomic<bool>& interru
 
   const int cores = int(std::max(1u, std::thread::hardware_concurrency()));
   run_threads(engine, settings.jobs > 0 ? settings.jobs : cores, progress, start);
-  if (!engine.internal_error.empty()) throw std::runtime_error(engine.internal_error);
 
   CampaignEnd end;
   end.reason = reason_of(engine);
   end.storage_error = engine.storage_error;
+  end.internal_error = engine.internal_error;
   if (!engine.failures.empty() && end.reason != StopReason::storage && end.reason != StopReason::interrupted) {
     if (progress) progress(engine.summary, now() - start, true);
     WorkerSet workers(settings.limits);
     const RunJob run = [&](const std::string& kernel, const Job& job) {
       return execute(workers.of(kernel), load_kernel(kernel), job);
     };
-    write_witnesses(settings.directory, engine.failures, run, settings.reduce_seconds, interrupt);
+    const std::string error =
+        write_witnesses(settings.directory, engine.failures, run, settings.reduce_seconds, interrupt);
+    if (end.internal_error.empty()) end.internal_error = error;
   }
   end.summary = summarize(settings.directory);
   end.seconds = now() - start;
@@ -365,6 +377,7 @@ CampaignEnd run_campaign(const Settings& asked, const std::atomic<bool>& interru
 int exit_code(const CampaignEnd& end) {
   if (end.reason == StopReason::storage) return 69;
   if (!end.summary.findings.empty()) return 1;
+  if (!end.internal_error.empty()) return 70;
   if (end.reason == StopReason::interrupted) return 130;
   int64_t judged = 0;
   for (const auto& [name, count] : end.summary.kernels) judged += count.passed;

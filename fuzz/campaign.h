@@ -30,12 +30,13 @@ struct Settings {
   bool resume = false;    ///< settings other than the budget come from the manifest
 };
 
-enum class StopReason { cases_done, time_over, interrupted, findings, storage };
+enum class StopReason { cases_done, time_over, interrupted, findings, storage, internal };
 const char* name_of(StopReason);
 
 struct CampaignEnd {
   StopReason reason = StopReason::cases_done;
-  std::string storage_error;  ///< why records could not be written, for StopReason::storage
+  std::string storage_error;   ///< why records could not be written, for StopReason::storage
+  std::string internal_error;  ///< what went wrong in the program itself; findings made so far stand
   Summary summary;
   double seconds = 0;  ///< of this run, not of earlier ones
 };
@@ -47,13 +48,15 @@ using ShowProgress = std::function<void(const Summary&, double seconds, bool red
 /// settings or a damaged campaign, UnavailableError for kernels, devices or a directory that cannot be had.
 CampaignEnd run_campaign(const Settings&, const std::atomic<bool>& interrupt, const ShowProgress&);
 
-/// Exit code of a finished campaign: 1 with findings, 130 interrupted, 69 storage, 2 when nothing ran, else 0.
+/// Exit code of a finished campaign: 69 storage, 1 with findings, 70 internal error, 130 interrupted, 2 when nothing ran,
+/// else 0.
 int exit_code(const CampaignEnd&);
 
 /// Witnesses for every bucket in the directory: the worst, and the smallest after reduction; buckets that have both are
-/// left alone. `run` judges a job.
+/// left alone. `run` judges a job. Returns what went wrong in reducing the first bucket that could not be, "" if nothing:
+/// the others are reduced all the same.
 using RunJob = std::function<Judgement(const std::string& kernel, const Job&)>;
-void write_witnesses(const std::string& directory, const std::vector<Record>& failures, const RunJob& run,
-                     double seconds_a_bucket, const std::atomic<bool>& interrupt);
+std::string write_witnesses(const std::string& directory, const std::vector<Record>& failures, const RunJob& run,
+                            double seconds_a_bucket, const std::atomic<bool>& interrupt);
 
 }  // namespace flashproof

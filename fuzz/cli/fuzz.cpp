@@ -78,18 +78,21 @@ std::string again_line(const Settings& s, const Summary& summary) {
 void print_end(const Settings& s, const CampaignEnd& end) {
   fmt::print("{}stopped after {}: {}{}\n", page_of(end.summary), print_duration(end.seconds), name_of(end.reason),
              end.storage_error.empty() ? "" : ": " + end.storage_error);
+  if (!end.internal_error.empty()) fmt::print("INTERNAL ERROR: {}\n", end.internal_error);
   fmt::print("records in {}\nthe same cases again: {}\n", s.directory, again_line(s, end.summary));
 }
 
-/// The alarm is shown to work: a planted bug must be found. Returns 0, or the exit code of a failed show.
+/// The alarm is shown to work: a planted bug must be found. Returns 0, or the exit code of a failed show; 2 where there is
+/// no planted bug, as beside the program of one file: nothing shows then that a pass means anything.
 int show_alarm(const Settings& main) {
   const std::string plugin = demo_plugin_path();
   if (plugin.empty()) {
-    fmt::print(stderr,
-               "flashproof: there is no planted bug in {}/mutants, so the alarm could not be shown; build "
-               "the target `demo`\n",
-               program_folder());
-    return 69;
+    fmt::print(
+        "\nTHE ALARM WAS NOT SHOWN: there is no planted bug in {}/mutants, so nothing shows here that a bug would be "
+        "found (exit code 2).\nA build of the sources has it: ./flashproof fuzz. A campaign of your own does without: "
+        "flashproof fuzz --for 60s\n",
+        program_folder());
+    return 2;
   }
   Settings s;
   s.kernels = {plugin};
@@ -100,6 +103,7 @@ int show_alarm(const Settings& main) {
   s.directory = main.directory + "/demo";
   const CampaignEnd end = run_with_panel(s);
   if (end.reason == StopReason::interrupted) return 130;
+  if (!end.internal_error.empty()) fmt::print("\nINTERNAL ERROR: {}\n", end.internal_error);
   if (end.summary.findings.empty()) {
     fmt::print(
         "\nTHE ALARM FAILED: a planted bug (a window off by one) was not found in {} cases. Do not trust passes of "
@@ -119,7 +123,7 @@ int show_alarm(const Settings& main) {
       "\nWANTED: a planted bug (a window off by one) was found in {} cases, {:.1f} s. This is the alarm "
       "working:\nWANTED {}",
       end.summary.cases, end.seconds - reducing, page_of(*shown));
-  return 0;
+  return end.internal_error.empty() ? 0 : 70;
 }
 
 int fuzz(const Options& o) {
@@ -134,11 +138,12 @@ int fuzz(const Options& o) {
                                     {"stopped", name_of(end.reason)},
                                     {"seconds", end.seconds},
                                     {"exit_code", code},
+                                    {"internal_error", end.internal_error},
                                     {"summary", json_of(end.summary)}})
                            .text());
   else
     print_end(s, end);
-  if (!bare || o.json || code == 130 || code == 69) return code;
+  if (!bare || o.json || code == 130 || code == 69 || code == 70) return code;
   const int alarm = show_alarm(s);
   return alarm != 0 && code != 1 ? alarm : code;
 }

@@ -201,6 +201,10 @@ int gate(Options o) {
 
   const Confirmed confirmed = confirm(failures, o);
   Outcome outcome = outcome_of(confirmed, known, report);
+  if (!end.internal_error.empty()) {
+    outcome.lines.push_back("internal error: " + end.internal_error);
+    if (outcome.code != 1) outcome.code = 70;
+  }
   int64_t passed = 0;
   for (const auto& [name, count] : report.summary.kernels) passed += count.passed;
   if (outcome.code == 0 && passed == 0 && report.accepted.empty())

@@ -63,6 +63,7 @@ Hunt hunt(const std::string& plugin, uint64_t seed, const Options& o) {
   s.reduce_seconds = o.reduce_seconds;
   s.directory = folder.path() + "/campaign";
   const CampaignEnd end = run_campaign(s, interrupt_flag(), {});
+  if (!end.internal_error.empty() && end.summary.findings.empty()) throw std::runtime_error(end.internal_error);
   Hunt hunt;
   hunt.seed = seed, hunt.cases = end.summary.cases, hunt.seconds = end.seconds;
   for (const Witness& witness : read_witnesses(s.directory)) {

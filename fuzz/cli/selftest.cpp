@@ -93,7 +93,8 @@ CampaignEnd short_campaign(const std::string& kernel, double seconds) {
 
 TestResult right_kernel_passes() {
   const CampaignEnd end = short_campaign("cpu:flash2", 5);
-  return {"a right kernel passes", exit_code(end) == 0, fmt::format("{} cases", end.summary.cases)};
+  return {"a right kernel passes", exit_code(end) == 0,
+          fmt::format("{} cases", end.summary.cases) + (end.internal_error.empty() ? "" : ": " + end.internal_error)};
 }
 
 TestResult planted_bug_is_found() {

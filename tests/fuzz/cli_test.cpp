@@ -71,6 +71,35 @@ TEST(CommandLine, WrongWordsGet64TheNearestRightWordAndAnExample) {
   }
 }
 
+TEST(CommandLine, ListsAreOneArgumentAndLeaveThePositionalWordsAlone) {
+  const auto checks = [](const std::string& words) {
+    std::string ids;
+    const Result result = run("check --json " + words, "2>&1");
+    const auto json = nlohmann::json::parse(result.out, nullptr, false);
+    if (json.is_discarded()) return result.out;
+    for (const auto& verdict : json["verdicts"]) ids += verdict["check"].get<std::string>() + " ";
+    return ids;
+  };
+  const std::string kernel = " cpu:flash2 ", words = " 'bf16 q3 k4 d8' ";
+  EXPECT_EQ(checks("--check bound,readout" + kernel + words), "bound readout ");
+  EXPECT_EQ(checks(kernel + "--check bound,readout" + words), "bound readout ");
+  EXPECT_EQ(checks(kernel + "--check=bound,readout" + words), "bound readout ");
+  EXPECT_EQ(checks(kernel + words + "--check bound --check readout"), "bound readout ");
+  const Folder folder;
+  EXPECT_EQ(run("fuzz --check bound cpu:flash2 --cases 1 --out " + (folder / "campaign")).code, 0);
+  EXPECT_EQ(run("gen --check bound,readout 'bf16 q3 k4 d8' -o " + (folder / "case")).code, 0);
+  EXPECT_TRUE(fs::exists(folder / "case/run-001/inputs.safetensors"));
+}
+
+TEST(CommandLine, ListSaysWhatAKernelDeclares) {
+  const Result plugin = run("list " FLASHPROOF_TEST_PLUGINS "/faulty.so");
+  EXPECT_EQ(plugin.code, 0) << plugin.out;
+  for (const char* part : {"dtypes", "head dims", "features", "lse=natural", "tunables"})
+    EXPECT_TRUE(has(plugin.out, part)) << part << plugin.out;
+  EXPECT_TRUE(has(run("list cpu:flash2").out, "tile_m="));
+  EXPECT_EQ(run("list ./not-there.so").code, 69);
+}
+
 TEST(CommandLine, WhatIsNotThereGets69) {
   EXPECT_EQ(run("check ./no_such_plugin.so bf16").code, 69);
   EXPECT_EQ(run("fuzz cpu:flash2 --cases 1 --out /proc/no_campaign_here").code, 69);
@@ -99,7 +128,9 @@ TEST(CommandLine, TraceReachesTheExactValueFromEveryTileSize) {
     ASSERT_EQ(json["algorithms"].size(), 4u);
     for (const auto& [name, steps] : json["algorithms"].items())
       EXPECT_NEAR(steps.back()["output"].get<double>(), 61.6894444404, 1e-10) << name;
-    if (tile == 4) EXPECT_NEAR(json["algorithms"]["flash2"][0]["output"].get<double>(), 30.81, 0.005);
+    if (tile == 4) {
+      EXPECT_NEAR(json["algorithms"]["flash2"][0]["output"].get<double>(), 30.81, 0.005);
+    }
   }
 }
 
@@ -203,13 +234,17 @@ TEST(CommandLine, OutputsThroughFilesAreJudged) {
   const Folder folder;
   const std::string words = "'bf16 b2 h2 q5 k7 d8 usedk=[7,3] causal bwd seed=2'";
   ASSERT_EQ(run("gen " + words + " -o " + (folder / "case")).code, 0);
+  EXPECT_EQ(run("gen " + words + " -o " + (folder / "case")).code, 64) << "old outputs would be judged as new ones";
+  EXPECT_EQ(run("verify " + (folder / "no_such_case")).code, 69);
   const Result missing = run("verify " + (folder / "case"));
-  EXPECT_EQ(missing.code, 64);
+  EXPECT_EQ(missing.code, 69);
   EXPECT_TRUE(has(missing.out, "outputs.safetensors")) << missing.out;
   // A right kernel's outputs, as `--dump` writes them, pass; those of another case do not.
   ASSERT_EQ(run("check cpu:flash2 --check bound --dump " + (folder / "dump") + " " + words).code, 0);
   fs::copy(folder / "dump/outputs.safetensors", folder / "case/outputs.safetensors");
-  EXPECT_EQ(run("verify " + (folder / "case")).code, 0);
+  const Result right = run("verify " + (folder / "case"));
+  EXPECT_EQ(right.code, 0);
+  EXPECT_TRUE(has(right.out, "pass it with --arithmetic")) << right.out;
   ASSERT_EQ(run("check cpu:flash2 --check bound --dump " + (folder / "other") +
                 " 'bf16 b2 h2 q5 k7 d8 usedk=[7,3] causal bwd seed=3'")
                 .code,
