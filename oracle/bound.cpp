@@ -45,7 +45,7 @@ FullRow full_row(const Inputs& in, const ErrorModel& model, const KeyPanel& pane
   FullRow row;
   row.scores = score_row(in, model, panel, at, i, visible_keys(in.problem.mask, at.seq_q, at.seq_k, i));
   row.weights = weight_row(in, model, row.scores);
-  row.l = log_sum_bound(model, row.scores, row.weights);
+  row.l = log_sum_bound(model, row.weights);
   row.output = output_row(in, model, panel, row.scores, row.weights);
   return row;
 }

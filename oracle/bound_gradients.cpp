@@ -97,13 +97,21 @@ Vector vector_of(const Tensor& tensor, int64_t row, int64_t n, const ErrorModel&
 struct GradientSums {
   int64_t width;
   std::vector<double> value, magnitude;
+  std::vector<double> sizes;      ///< by key: sum of the weights' sizes
+  std::vector<double> subnormal;  ///< by key: what a subnormal q adds to each channel
   PartSums errors;
 
   GradientSums(int64_t keys, int64_t channels)
-      : width(channels), value(keys * channels, 0), magnitude(keys * channels, 0), errors{keys * channels, {}} {}
+      : width(channels),
+        value(keys * channels, 0),
+        magnitude(keys * channels, 0),
+        sizes(keys, 0),
+        subnormal(keys, 0),
+        errors{keys * channels, {}} {}
 
   void add(int64_t key, const GradientError& error, double weight, double size, const Vector& x) {
     errors.add(error, x.values.data(), key * width, width);
+    sizes[key] += size;
     double* to_value = value.data() + key * width;
     double* to_magnitude = magnitude.data() + key * width;
     for (int64_t c = 0; c < width; ++c) {
@@ -125,8 +133,9 @@ struct GradientSums {
       const double gamma = model.gradient_gamma(shape);
       for (int64_t n = int64_t(j) * width; n < (int64_t(j) + 1) * width; ++n) {
         result[n].terms = errors.at(n, factor);
-        result[n].accumulation =
-            factor * gamma * magnitude[n] + std::max(factor, 1.0) * 3 * flush * double(shape.terms + shape.tiles);
+        result[n].accumulation = factor * gamma * magnitude[n] +
+                                 std::max(factor, 1.0) * flush * (3 * double(shape.terms + shape.tiles) + sizes[j]);
+        result[n].terms[part_underflow] += subnormal[j];
         finish(result[n], in.problem, model, factor * value[n],
                overflow[j] || !(magnitude[n] * std::max(factor, 1.0) < fp32_range));
       }
@@ -134,6 +143,9 @@ struct GradientSums {
     return result;
   }
 };
+
+/// Half the least subnormal number of P's format, where the backward may read the P that the forward stored.
+double stored_underflow(const ErrorModel& model) { return model.normalized_first ? model.p.absolute : 0; }
 
 /// P recomputed from L, and z g = z t_v <dO_i, v_j>, over a row's visible keys, with errors.
 struct Recomputed {
@@ -164,7 +176,8 @@ Recomputed recompute(const Inputs& in, const ErrorModel& model, const KeyPanel& 
         z * t_v * (gamma * sizes[n] + flush * (d_o_sum + panel.v_sums[scores.keys[k]] + 2 * double(d_o.size())));
     r.log_p.push_back(scores.y[k] - state.l);
     double kappa = scores.error(k) + recomputed(model, scores.y[k], state.l) + state.l_error;
-    if (model.normalized_first) kappa += model.division + model.p.relative;  // P as stored, divided by the row sum
+    // P as stored, divided by the row sum; a relative error e is a log-error of at most -ln(1 - e).
+    if (model.normalized_first) kappa += model.division - std::log1p(-model.p.relative);
     r.kappa.push_back(kappa);
     r.zg.push_back(zg);
     r.zg_error.push_back((1 + factors) * products + factors * std::abs(zg) +
@@ -207,8 +220,10 @@ RowState row_state(const Inputs& in, const ErrorModel& model, const KeyPanel& pa
     double error = 0, magnitude = 0;
     for (size_t k = 0; k < r.zg.size(); ++k) {
       const double p = std::exp(r.log_p[k]), e = raised(r.log_p[k], r.kappa[k]);
-      error += grown(r.log_p[k], p, r.kappa[k]) * std::abs(r.zg[k]) + e * r.zg_error[k];
-      magnitude += e * (std::abs(r.zg[k]) + r.zg_error[k]);
+      const double size = std::abs(r.zg[k]) + r.zg_error[k];
+      error +=
+          grown(r.log_p[k], p, r.kappa[k]) * std::abs(r.zg[k]) + e * r.zg_error[k] + stored_underflow(model) * size;
+      magnitude += (e + stored_underflow(model)) * size;
     }
     const double terms = double(r.zg.size());
     state.d_error = std::max(state.d_error, error + compounded(u, terms + 1) * magnitude + 2 * terms * flush);
@@ -236,7 +251,7 @@ PairRow pair_row(const Inputs& in, const ErrorModel& model, const KeyPanel& pane
     const double p = std::exp(r.log_p[k]), e = raised(r.log_p[k], r.kappa[k]), gain = grown(r.log_p[k], p, r.kappa[k]);
     const double z = scores.z[k];
     row.p.push_back(z * p);
-    row.p_error.push_back(z * (gain + dropout * e) + z * flush);
+    row.p_error.push_back(z * (gain + dropout * e) + z * (flush + stored_underflow(model)));
     row.p_rounding.push_back(
         z == 0 ? 0 : model.ds.relative * (z * p + row.p_error[k]) + model.ds.absolute * std::max(z, 1.0));
 
@@ -246,7 +261,8 @@ PairRow pair_row(const Inputs& in, const ErrorModel& model, const KeyPanel& pane
     error[part_weights] = gain * difference + (twice - 1) * e * difference;
     error[part_value_products] = twice * e * r.zg_error[k];
     error[part_d] = twice * e * state.d_error;
-    error[part_underflow] = flush * (difference + r.zg_error[k] + state.d_error + 2);
+    error[part_underflow] =
+        (flush + stored_underflow(model)) * (difference + r.zg_error[k] + state.d_error) + 2 * flush;
     const double ds = p * (r.zg[k] - state.d);
     row.ds.push_back(ds);
     row.ds_error.push_back(total(error));
@@ -278,9 +294,11 @@ std::vector<GradientBound> query_gradient(const Inputs& in, const ErrorModel& mo
   const double sigma = sigma_of(in, scores.at);
   std::vector<GradientBound> bounds(d);
   std::vector<double> value(d, 0), magnitude(d, 0);
+  double all_sizes = 0;
   PartSums sums{d, {}};
   for (size_t k = 0; k < pairs.ds0.size(); ++k) {
     const double size = std::abs(pairs.ds0[k]) + total(pairs.error[k]) + model.ds_floor;
+    all_sizes += size;
     const float* key = panel.k_rows.data() + scores.keys[k] * d;
     const float* key_sizes = panel.k_sizes.data() + scores.keys[k] * d;
     sums.add(folded(pairs.error[k], detail), key, 0, d);
@@ -291,7 +309,7 @@ std::vector<GradientBound> query_gradient(const Inputs& in, const ErrorModel& mo
   }
   const SumShape shape = model.shape(int64_t(scores.keys.size()), scores.span, scores.at.seq_k, model.tile_n, 1);
   const double gamma = model.gradient_gamma(shape),
-               floor = flush * std::max(sigma, 1.0) * 3 * double(shape.terms + shape.tiles);
+               floor = flush * std::max(sigma, 1.0) * (3 * double(shape.terms + shape.tiles) + all_sizes);
   for (int64_t c = 0; c < d; ++c) {
     const bool overflow = pairs.overflow || !(magnitude[c] * std::max(sigma, 1.0) < fp32_range);
     bounds[c].terms = sums.at(c, sigma);
@@ -311,6 +329,7 @@ KeyGradients key_gradients(const Inputs& in, const ErrorModel& model, const KeyP
   std::vector<bool> overflow(n, false);
   for (int64_t h = 0; h < group; ++h) {
     const HeadIndex at = head_index(in, b, kv_head * group + h);
+    const double scale = std::abs(double(scale_of(p))), descale = scale > 0 ? sigma_of(in, at) / scale : 0;
     for (int64_t i = 0; i < seq_q; ++i) {
       const RowState& state = states[h * seq_q + i];
       KeyRange range = visible_keys(p.mask, seq_q, panel.keys, i);
@@ -327,6 +346,7 @@ KeyGradients key_gradients(const Inputs& in, const ErrorModel& model, const KeyP
         GradientError error = pairs.error[k];
         const double ds0 = std::abs(pairs.ds0[k]) + total(error);
         error[part_rounding] += model.prescale.relative * ds0;
+        if (model.prescaled) dk.subnormal[j] += descale * model.prescale.absolute * ds0;
         dk.add(j, folded(error, detail), pairs.ds0[k], ds0 + model.ds_floor, q);
         if (scores.z[k] == 0) continue;
         GradientError weight = {};

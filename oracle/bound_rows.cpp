@@ -167,7 +167,7 @@ ScoreRow score_row(const Inputs& in, const ErrorModel& model, const KeyPanel& pa
                .tangent = {},
                .z = {},
                .kappa = {}};
-  row.largest = -infinity;
+  row.largest = row.low = row.high = -infinity;
   const int64_t d = problem.head_dim;
   std::vector<double> q(d), q_sizes(d), dots, sizes;
   double q_sum = 0, q_largest = 0;
@@ -180,7 +180,8 @@ ScoreRow score_row(const Inputs& in, const ErrorModel& model, const KeyPanel& pa
   dot_columns(q, q_sizes, panel.k_columns, panel.k_column_sizes, panel.keys, range, dots, sizes);
   const ScoreFactor factor = score_factor(in, at);
   const double sigma = std::abs(factor.value), gamma = model.score_gamma(d);
-  row.overflow = factor.overflow || (model.prescaled && q_largest * scale_of(problem) > 0.99 * model.prescale.largest);
+  row.overflow = factor.overflow ||
+                 (model.prescaled && q_largest * std::abs(double(scale_of(problem))) > 0.99 * model.prescale.largest);
   const bool modifiers = problem.softcap != 0 || problem.alibi != Alibi::none || problem.bias;
   for (int64_t n = 0; n < row.span; ++n) {
     const int64_t j = range.begin + n;
@@ -204,103 +205,123 @@ ScoreRow score_row(const Inputs& in, const ErrorModel& model, const KeyPanel& pa
     row.kappa[kappa_stored].push_back(stored);
     row.kappa[kappa_modifiers].push_back(m.error);
     row.largest = std::max(row.largest, m.y);
-    row.magnitude = std::max(row.magnitude, std::abs(m.y));
-    row.worst_error = std::max(row.worst_error, scores + stored + m.error);
-    const double range_used = std::max(sizes[n], m.largest);
+    row.low = std::max(row.low, m.y - (scores + stored + m.error));
+    row.high = std::max(row.high, m.y + (scores + stored + m.error));
+    const double range_used = std::max(sizes[n] * (model.prescaled ? std::max(1.0, sigma) : 1), m.largest);
     row.overflow |=
         range_used * log2_e > fp32_range || (model.scores_stored && range_used > 0.99 * model.stored.largest);
   }
   return row;
 }
 
-WeightRow weight_row(const Inputs& in, const ErrorModel& model, ScoreRow& scores) {
-  WeightRow row;
-  row.overflow = scores.overflow;
-  const size_t n = scores.keys.size();
-  const bool sink = in.problem.sink;
-  const double sink_score = sink ? double(in.sinks[scores.at.h]) : -infinity;
-  const double top = std::max(scores.largest, sink_score);
-  row.shape = model.shape(int64_t(n), scores.span, scores.at.seq_k, model.tile_n, model.splits);
-  row.rescales = row.shape.tiles - 1 + (model.split ? 1 : 0);
-  if (top == -infinity) {
-    row.l = -infinity;
-    return row;
-  }
-  double z = sink ? std::exp(sink_score - top) : 0;
-  for (size_t k = 0; k < n; ++k) z += std::exp(scores.y[k] - top);
-  row.l = top + std::log(z);
-  const double log_sum = row.l - top;
+namespace {
 
-  // BOUNDS 4: kappa_j. Where the keys are split, each part's L is rounded and enters the combination.
-  const double magnitude = std::max(scores.magnitude, sink ? std::abs(sink_score) : 0) + scores.worst_error;
-  const double steps = double(1 + row.rescales);
-  const double unit_log2 = std::log(model.p_unit);
-  const double part = model.split ? u * (6 * magnitude + std::abs(row.l) + 3 * log_sum) + log_error(log_sum) : 0;
-  const double common = model.top * (magnitude + unit_log2) + part;
-  const auto argument = [&](double y, double distance) {
-    return model.y * std::abs(y) + (model.t + (model.split ? 3 * u : 0)) * distance + common;
+/// What the kernel's row maximum may be, keys and sink together.
+struct Maximum {
+  double exact, high;  ///< exact; most that is computed
+};
+
+/// BOUNDS 4: kappa_j, for the keys and the sink.
+void weigh(const Inputs& in, const ErrorModel& model, const Maximum& top, ScoreRow& scores, WeightRow& row) {
+  const size_t n = scores.keys.size();
+  const double log_sum = row.l - top.exact, steps = double(1 + row.rescales), shift = std::abs(std::log(model.p_unit));
+  // Where the keys are split, each part's L is rounded and enters the combination: its row sum is at most n + 1.
+  const double part_log = log_error(std::log(double(n) + 1));
+  // `lowest`: the computed score. Any reference taken on the way lies between it and the highest.
+  const auto argument = [&](double y, double lowest) {
+    const double distance = top.high - lowest, size = std::max(std::abs(lowest), std::abs(top.high));
+    const double part = model.split ? u * (6 * size + std::abs(row.l) + 3 * (distance + log_sum)) + part_log : 0;
+    return model.y * std::abs(y) + model.t * distance + model.top * size + (shift > 0 ? u * (size + 2 * shift) : 0) +
+           part;
   };
   for (size_t k = 0; k < n; ++k) {
-    const double distance = top - scores.y[k] + 2 * scores.worst_error;
-    scores.kappa[kappa_argument].push_back(argument(scores.y[k], distance));
-    scores.kappa[kappa_exp].push_back(model.exp * steps + model.exp_slope * distance);
+    const double lowest = scores.y[k] - scores.error(k), distance = top.high - lowest;
+    const double of_argument = argument(scores.y[k], lowest), of_exp = model.exp * steps + model.exp_slope * distance;
+    const double combination = model.exp + (model.exp_slope + 3 * u) * (distance + log_sum);
+    scores.kappa[kappa_argument].push_back(of_argument);
+    scores.kappa[kappa_exp].push_back(of_exp);
     row.log_p.push_back(scores.y[k] - row.l);
     row.p.push_back(std::exp(row.log_p.back()));
-    row.kappa.push_back(scores.error(k) + scores.kappa[kappa_argument][k] + scores.kappa[kappa_exp][k]);
+    row.kappa.push_back(scores.error(k) + of_argument + of_exp);
+    row.apart.push_back(std::max(model.split ? 2 * combination : 0,
+                                 model.normalized_first && row.rescales > 0 ? 2 * (of_argument + of_exp) : 0));
   }
-  if (sink) {
-    const double distance =
-        n == 0 ? std::abs(sink_score) : std::abs(sink_score - scores.largest) + 2 * scores.worst_error;
-    row.sink_p = std::exp(sink_score - row.l);
-    row.sink_kappa =
-        2 * u * std::abs(sink_score) + argument(sink_score, distance) + model.exp * steps + model.exp_slope * distance;
-    row.overflow |=
-        n > 0 && sink_score - scores.largest > 80;  // exp(sink - max) overflows where the maximum leaves the sink out
-  }
+  if (!in.problem.sink) return;
+  const double sink = in.sinks[scores.at.h], error = 2 * u * std::abs(sink);
+  // The maximum may leave the sink out, and then lie below it.
+  const double distance = n == 0 ? 0 : std::max(top.high - sink, sink - scores.low) + error;
+  row.sink_p = std::exp(sink - row.l);
+  row.sink_kappa = error + argument(sink, top.high - distance) + model.exp * steps + model.exp_slope * distance;
+  row.overflow |= n > 0 && sink - scores.largest > 80;  // exp(sink - max) overflows where the maximum leaves it out
+}
 
-  // BOUNDS 5: the row sum and the numerators' own errors.
-  row.row_sum = compounded(u, double(model.row_sum_depth(row.shape) + row.rescales + (sink ? 1 : 0)));
-  row.rescale = compounded(u, double(row.rescales));
+/// BOUNDS 5: the numerators' own errors.
+double numerator_error(const Inputs& in, const ErrorModel& model, const WeightRow& row, size_t keys) {
   double numerator = (1 + model.p.relative) * (1 + row.rescale);
   if (in.problem.dropout) numerator *= 1 + compounded(u, 3);
   if (model.normalized_first) numerator *= 1 + model.division;
-  if (model.split)
-    numerator *= (1 + model.division) *
-                 (1 + compounded(u, 1 + std::min(double(n), model.splits == 0 ? double(n) : model.splits)));
-  row.p_error = numerator - 1;
-  const double largest_p = model.p_unit * dropout_scale(in.problem);
-  row.overflow |= largest_p > 0.9 * model.p.largest;
+  const double parts = std::min(double(keys), model.splits == 0 ? double(keys) : double(model.splits));
+  if (model.split) numerator *= (1 + model.division) * (1 + compounded(u, 1 + parts));
+  return numerator - 1;
+}
 
-  double risen = sink ? grown(sink_score - row.l, row.sink_p, row.sink_kappa) : 0;
+/// How far the sum of computed weights may be from Z; `highest` is the most that the computed maximum may be.
+void sum_weights(const ScoreRow& scores, double highest, WeightRow& row) {
+  const bool sink = row.sink_p > 0;
+  double risen = sink ? grown(std::log(row.sink_p), row.sink_p, row.sink_kappa) : 0;
   double fallen = row.sink_p * (sink ? std::min(row.sink_kappa, 1.0) : 0);
-  double drift = 0;  // how far the computed maximum may lie above the exact one
-  for (size_t k = 0; k < n; ++k) {
+  for (size_t k = 0; k < row.p.size(); ++k) {
     risen += grown(row.log_p[k], row.p[k], row.kappa[k]);
     fallen += row.p[k] * std::min(row.kappa[k], 1.0);  // 1 - e^-kappa <= min(kappa, 1)
-    drift = std::max(drift, scores.y[k] - top + scores.error(k));
   }
-  row.unit = std::exp(drift - log_sum);
-  fallen += double(n) * flush * steps * row.unit;
+  row.unit = std::exp(highest - row.l);
+  fallen += double(row.p.size()) * flush * double(1 + row.rescales) * row.unit;
   row.least_sum = (1 - std::min(fallen, 1.0)) * (1 - std::min(row.row_sum, 1.0));
   const double up = std::log1p(risen) + std::log1p(row.row_sum);
   row.mean_error = std::max(up, row.least_sum > 0 ? -std::log(row.least_sum) : infinity);
-  row.largest_sum = n == 0 ? 1 : std::exp(row.l - scores.largest) * (1 + risen);
+  row.largest_sum = row.p.empty() ? 1 : std::exp(row.l - scores.largest) * (1 + risen);
+}
+
+}  // namespace
+
+WeightRow weight_row(const Inputs& in, const ErrorModel& model, ScoreRow& scores) {
+  WeightRow row;
+  row.overflow = scores.overflow || model.p_unit * dropout_scale(in.problem) > 0.9 * model.p.largest;
+  const size_t n = scores.keys.size();
+  const bool has_sink = in.problem.sink;
+  const double sink = has_sink ? double(in.sinks[scores.at.h]) : -infinity;
+  const Maximum top{std::max(scores.largest, sink), std::max(scores.high, sink + 2 * u * std::abs(sink))};
+  row.shape = model.shape(int64_t(n), scores.span, scores.at.seq_k, model.tile_n, model.splits);
+  row.rescales = row.shape.tiles - 1 + (model.split ? 1 : 0);
+  if (top.exact == -infinity) {
+    row.l = -infinity;
+    return row;
+  }
+  double z = has_sink ? std::exp(sink - top.exact) : 0;
+  for (size_t k = 0; k < n; ++k) z += std::exp(scores.y[k] - top.exact);
+  row.l = top.exact + std::log(z);
+  const double low = n == 0 ? sink : scores.low;  // of the computed maximum, with or without the sink
+  row.reference = std::max(std::abs(low), std::abs(top.high));
+  row.log_sum = std::max(std::abs(row.l - low), std::abs(row.l - top.high));
+  weigh(in, model, top, scores, row);
+  row.row_sum = compounded(u, double(model.row_sum_depth(row.shape) + row.rescales + (has_sink ? 1 : 0)));
+  row.rescale = compounded(u, double(row.rescales));
+  row.p_error = numerator_error(in, model, row, n);
+  sum_weights(scores, top.high, row);
   return row;
 }
 
-LogSumBound log_sum_bound(const ErrorModel& model, const ScoreRow& scores, const WeightRow& row) {
+LogSumBound log_sum_bound(const ErrorModel& model, const WeightRow& row) {
   LogSumBound bound;
   if (row.l == -infinity) return bound;
   if (row.overflow) {
     bound.weights = infinity;
     return bound;
   }
-  const double top = scores.keys.empty() ? row.l : scores.largest;
-  const double reference = std::max(std::abs(top), row.sink_p > 0 ? std::abs(row.l + std::log(row.sink_p)) : 0);
   bound.weights = row.mean_error;
-  bound.reference = model.reference * (reference + scores.worst_error + std::log(model.p_unit));
-  bound.logarithm = log_error(row.l - top) + 3.5 * 0x1p-23 * row.mean_error;
-  if (model.split) bound.logarithm += log_error(row.l - top) + u * (std::abs(row.l) + scores.magnitude);
+  bound.reference = model.reference * (row.reference + std::abs(std::log(model.p_unit)));
+  bound.logarithm = log_error(row.log_sum) + 3.5 * 0x1p-23 * row.mean_error;
+  if (model.split) bound.logarithm += log_error(row.log_sum) + u * (std::abs(row.l) + row.reference);
   bound.output = u * (std::abs(row.l) + bound.weights + bound.reference + bound.logarithm) + 2 * flush;
   return bound;
 }
@@ -316,20 +337,22 @@ OutputRow output_row(const Inputs& in, const ErrorModel& model, const KeyPanel& 
     const double weight = row.p[k] * scores.z[k];
     for (int64_t c = 0; c < dv; ++c) result.o[c] += weight * v[c];
   }
-  // BOUNDS 6. Sums over the keys of: p (e^kappa - 1) |z v - O|, p e^kappa z |v|, the same of the sizes, z |v|, z of the sizes.
+  // BOUNDS 6. Sums over the keys of: p (e^kappa - 1) |z v - O| and what numerator and denominator do not share, p e^kappa
+  // z |v|, the same of the sizes, z |v|, z of the sizes.
   std::vector<double> deviation(dv, 0), magnitude(dv, 0), sized(dv, 0), plain(dv, 0), plain_sized(dv, 0);
   const double sink_gain = row.sink_p > 0 ? grown(std::log(row.sink_p), row.sink_p, row.sink_kappa) : 0;
   double risen = 1 + sink_gain;
   for (size_t k = 0; k < n; ++k) {
     const double z = scores.z[k], gain = grown(row.log_p[k], row.p[k], row.kappa[k]), raised = row.p[k] + gain;
+    const double apart = raised * growth(row.apart[k]), numerator = raised + apart;
     risen += gain;
     const float* v = panel.v_rows.data() + scores.keys[k] * dv;
     const float* size = panel.v_sizes.data() + scores.keys[k] * dv;
     for (int64_t c = 0; c < dv; ++c) {
       const double value = z * v[c];
-      deviation[c] += gain * std::abs(value - result.o[c]);
-      magnitude[c] += raised * std::abs(value);
-      sized[c] += raised * z * size[c];
+      deviation[c] += gain * std::abs(value - result.o[c]) + apart * std::abs(value);
+      magnitude[c] += numerator * std::abs(value);
+      sized[c] += numerator * z * size[c];
       plain[c] += std::abs(value);
       plain_sized[c] += z * size[c];
     }
@@ -337,15 +360,14 @@ OutputRow output_row(const Inputs& in, const ErrorModel& model, const KeyPanel& 
   const int64_t pair = scores.at.b * scores.at.kv_heads + scores.at.kv_head;
   const double t_v = in.v_descale[pair], steps = double(3 + row.rescales);
   const double gamma = model.value_gamma(row.shape), a = row.p_error, b = row.row_sum;
-  const double unit = std::max(model.divided_last ? row.unit : 0, model.normalized_first ? 1.0 : 0);
+  const double unit = std::max(row.unit, model.normalized_first ? 1.0 : 0);
+  const double products = 2 * double(n) * dropout_scale(in.problem);
   double last = u;  // the last product, or none
   if (model.divided_last) last = model.division;
   if (in.problem.descale) last = (1 + last) * (1 + u) - 1;
   if (in.problem.dropout) last = (1 + last) * (1 + compounded(u, 3)) - 1;
   if (model.split)
-    last = (1 + last) *
-               (1 + model.division + u * (std::abs(row.l) + scores.magnitude) + log_error(row.l - scores.largest)) -
-           1;
+    last = (1 + last) * (1 + model.division + u * (std::abs(row.l) + row.reference) + log_error(row.log_sum)) - 1;
   const double final_rounding = (1 + model.output.relative) * (1 + last) - 1;
   for (int64_t c = 0; c < dv; ++c) {
     const double o = std::abs(result.o[c]), scale = t_v / row.least_sum;
@@ -354,7 +376,7 @@ OutputRow output_row(const Inputs& in, const ErrorModel& model, const KeyPanel& 
     bound.p_rounding = scale * (a * magnitude[c] + model.p.absolute / model.p_unit * unit * plain[c]);
     bound.row_sum = scale * b * risen * o;
     bound.accumulation = scale * gamma * ((1 + a) * sized[c] + model.p_floor * unit * plain_sized[c]);
-    bound.underflow = scale * flush * unit * (steps * (plain[c] + double(n) * o) + 2 * double(n) + steps);
+    bound.underflow = scale * flush * unit * (steps * (plain[c] + double(n) * o) + products + steps);
     const double before = bound.before_output(), exact = t_v * o;
     bound.output = final_rounding * (exact + before) + model.output.absolute + flush;
     result.o[c] *= t_v;

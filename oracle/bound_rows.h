@@ -28,10 +28,10 @@ struct ScoreRow {
   HeadIndex at;
   int64_t i = 0, span = 0;  ///< span: keys of the range, hidden ones included
   std::vector<int64_t> keys;
-  std::vector<double> y, tangent, z;                   ///< score; s1/cap (0 without softcap); dropout factor
-  std::vector<double> kappa[kappa_parts];              ///< the first three are filled
-  double largest = 0, magnitude = 0, worst_error = 0;  ///< max y (-inf without keys), max |y|, max error
-  bool overflow = false;                               ///< a score may leave the range of its format
+  std::vector<double> y, tangent, z;       ///< score; s1/cap (0 without softcap); dropout factor
+  std::vector<double> kappa[kappa_parts];  ///< the first three are filled
+  double largest = 0, low = 0, high = 0;  ///< max y (-inf without keys); the computed maximum lies between low and high
+  bool overflow = false;                  ///< a score may leave the range of its format
   double error(size_t n) const { return kappa[kappa_scores][n] + kappa[kappa_stored][n] + kappa[kappa_modifiers][n]; }
 };
 ScoreRow score_row(const Inputs&, const ErrorModel&, const KeyPanel&, const HeadIndex&, int64_t i, KeyRange);
@@ -39,8 +39,11 @@ ScoreRow score_row(const Inputs&, const ErrorModel&, const KeyPanel&, const Head
 /// Softmax of a row and what its errors amount to.
 struct WeightRow {
   std::vector<double> log_p, p, kappa;  ///< by visible key; kappa is the sum of its parts
+  std::vector<double> apart;            ///< how far the logs of a weight in numerator and in denominator may differ
   double sink_p = 0, sink_kappa = 0;
   double l = 0;            ///< L_i; -infinity for a row without keys and sink
+  double reference = 0;    ///< most that the computed maximum may be in magnitude
+  double log_sum = 0;      ///< most that the log of a computed sum of weights may be in magnitude
   double mean_error = 0;   ///< bound on |ln sum p_j B_j|: how far the sum of computed weights is from Z
   double least_sum = 1;    ///< lower bound on sum p_j B_j
   double unit = 1;         ///< an absolute error of one weight, relative to Z: 1 / Z against the computed maximum
@@ -59,7 +62,7 @@ struct LogSumBound {
   double weights = 0, reference = 0, logarithm = 0, output = 0;
   double total() const { return weights + reference + logarithm + output; }
 };
-LogSumBound log_sum_bound(const ErrorModel&, const ScoreRow&, const WeightRow&);
+LogSumBound log_sum_bound(const ErrorModel&, const WeightRow&);
 
 /// Error bound on one O_ic by part; the parts of kappa are in proportion to their share.
 struct OutputBound {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace flashproof {
 namespace {
@@ -38,9 +39,10 @@ double gamma(const Accumulation& sum, Levels levels, bool rounded, double operan
   double worst = 0;
   if (sum.kind == Accumulation::tensor_core) {
     const double chunks = std::ceil(double(shape.tile) / sum.products);
-    // A step with nothing but zero products changes the accumulator only where that holds more bits than are kept, which
-    // is after a rescale in fp32.
-    const double idle = sum.keep_bits < 23 ? tiles : 0;
+    // A step with nothing but zero products changes the accumulator only where that holds more bits than pass through a
+    // step: after a rescale in fp32, and after each other step where more bits are kept than are aligned.
+    const double idle =
+        (std::min(sum.keep_bits, sum.align_bits) < 23 ? tiles : 0) + (sum.align_bits < sum.keep_bits ? terms : 0);
     if (levels.one) worst = compounded(step_error(sum), std::min(terms + idle, tiles * chunks) + 1);
     if (levels.two)
       worst =
@@ -55,8 +57,8 @@ double gamma(const Accumulation& sum, Levels levels, bool rounded, double operan
   return worst;
 }
 
-/// Tensor cores read fp32 as TF32, with 10 fraction bits: each of two operands errs by 2^-10.
-double tf32(bool fp32_inputs) { return fp32_inputs ? compounded(0x1p-10, 2) : 0; }
+/// Tensor cores read fp32, inputs or P and dS, as TF32, with 10 fraction bits: each of two operands errs by 2^-10.
+double tf32(bool fp32_operand) { return fp32_operand ? compounded(0x1p-10, 2) : 0; }
 
 struct ArgumentError {
   double y, t, top, reference;
@@ -79,25 +81,42 @@ ArgumentError argument_error(Argument argument, Exponential exponential) {
   return {u, 4.1 * u, u, 5 * u};
 }
 
-void set_exponential(ErrorModel& model, Exponential exponential) {
+/// Relative error of a normal result: .first + .second |x|. n ulp from the correctly rounded result are n + 1/2 ulp from
+/// the exact one, and an ulp is at most 2^-23 of the number.
+std::pair<double, double> exponential_error(Exponential exponential) {
   switch (exponential) {
     case Exponential::ex2_approx:
-      model.exp = std::exp2(-22.728);
-      return;
-    // n ulp from the correctly rounded result are n + 1/2 ulp from the exact one, an ulp is at most 2^-23 of the number.
+      return {std::exp2(-22.728), 0};
     case Exponential::exp2f:
     case Exponential::expf:
-      model.exp = 2.5 * 0x1p-23;
-      return;
+      return {2.5 * 0x1p-23, 0};
     case Exponential::rounded:
-      model.exp = u;
-      return;
+      return {u, 0};
     case Exponential::fast_expf:
     case Exponential::unknown:
       break;
   }
-  model.exp = 2.5 * 0x1p-23;
-  model.exp_slope = 1.173 * 0x1p-23;
+  return {2.5 * 0x1p-23, 1.173 * 0x1p-23};
+}
+
+/// A relative error e is a log-error of at most e / (1 - e) (exponential.v), and e < 2^-16: results are normal for |x| < 88,
+/// where `__expf` errs by at most (2.5 + 1.173 * 88) 2^-23.
+void set_exponential(ErrorModel& model, Exponential exponential) {
+  const auto [least, slope] = exponential_error(exponential);
+  model.exp = least / (1 - 0x1p-16);
+  model.exp_slope = slope / (1 - 0x1p-16);
+}
+
+double division_error(Division division) {
+  switch (division) {
+    case Division::ieee:  // or a rounded reciprocal and a product
+      return compounded(u, 2);
+    case Division::approximate:
+      return (1 + 0x1p-23) * (1 + u) - 1;
+    case Division::unknown:
+      break;
+  }
+  return 2 * 0x1p-23;  // div.full and div.approx: 2 ulp (PTX ISA)
 }
 
 void set_formats(ErrorModel& model, const Problem& problem, const Arithmetic& arithmetic) {
@@ -159,8 +178,7 @@ ErrorModel error_model(const Problem& problem, const Arithmetic& arithmetic) {
   if (arithmetic.tangent != Tangent::approximate) model.tangent_absolute = 12 * u;  // BOUNDS 3
   model.normalized_first = arithmetic.normalized_first != Tristate::no;
   model.divided_last = arithmetic.normalized_first != Tristate::yes;
-  // A division, or a rounded reciprocal and a product; rcp.approx errs by 2^-23.
-  model.division = arithmetic.division == Division::ieee ? compounded(u, 2) : (1 + 0x1p-23) * (1 + u) - 1;
+  model.division = division_error(arithmetic.division);
   model.lanes = arithmetic.row_sum_lanes;
   model.tile_m = arithmetic.tile_m;
   model.tile_n = arithmetic.tile_n;
@@ -182,7 +200,7 @@ double ErrorModel::value_gamma(const SumShape& shape) const {
   const bool rounded = fp32_inputs || p.relative == 0;  // P in fp32 times a 16-bit number has too many bits
   double worst = 0;
   for (const Accumulation& sum : value_sums)
-    worst = std::max(worst, gamma(sum, {one_level, two_level}, rounded, tf32(fp32_inputs), shape));
+    worst = std::max(worst, gamma(sum, {one_level, two_level}, rounded, tf32(rounded), shape));
   return worst;
 }
 
@@ -190,7 +208,7 @@ double ErrorModel::gradient_gamma(const SumShape& shape) const {
   const bool rounded = fp32_inputs || p.relative == 0 || ds.relative == 0;
   double worst = 0;
   for (const Accumulation& sum : value_sums)
-    worst = std::max(worst, gamma(sum, {true, true}, rounded, tf32(fp32_inputs), shape));
+    worst = std::max(worst, gamma(sum, {true, true}, rounded, tf32(rounded), shape));
   return worst;
 }
 

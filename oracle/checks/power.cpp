@@ -97,7 +97,7 @@ std::vector<Imposter> power_of(const Case& c, const Subject& subject) {
     const WeightRow weights = weight_row(in, model, row.scores);
     row.output = output_row(in, model, panel, row.scores, weights);
     row.l = weights.l;
-    row.l_bound = log_sum_bound(model, row.scores, weights).total();
+    row.l_bound = log_sum_bound(model, weights).total();
     judge_row(row, subject.conventions.lse_base != FLASHPROOF_LSE_NONE, power);
   }
   return power;

@@ -34,7 +34,10 @@ double worst_ratio(const Outputs& results, OutputId id, const Values& values, co
 }
 
 SimulatedKernel draw_kernel() {
-  return {test::Algorithm(test::draw(0, 2)), {test::draw(1, 12), test::draw(1, 12)}, test::draw(1, 5)};
+  return {.algorithm = test::Algorithm(test::draw(0, 2)),
+          .tile = {test::draw(1, 12), test::draw(1, 12)},
+          .splits = test::draw(1, 5),
+          .exp_error = double(test::draw(-1, 1)) * 1.9 * 0x1p-23};
 }
 
 Problem draw_problem() {
@@ -171,6 +174,46 @@ TEST(BoundTest, FlagsOverflow) {
   in = inputs_of("bf16 q1 k2 d8 scale=1 data=normal");
   for (int64_t n = 0; n < in.q.size(); ++n) in.q.set_bits(n, encode(DType::bf16, 0x1p126));
   EXPECT_TRUE(bounds_of(in).overflow_possible) << "scores beyond fp32";
+}
+
+/// Of one output, all of whose exact values a right kernel may give as 0.
+void expect_zeros_allowed(const Inputs& in, OutputId id, const std::string& arithmetic) {
+  const Values values = value_double(in, Sample{});
+  const Bounds bounds = bound(in, parse_arithmetic(arithmetic), values);
+  for (size_t n = 0; n < values[id].mid.size(); ++n)
+    EXPECT_GE(bounds.bound[int(id)][n], std::abs(values[id].mid[n])) << name_of(id) << " " << n;
+}
+
+/// q times scale rounds to 0, so dK is 0 whatever dS is.
+TEST(BoundTest, AllowsForPrescaledQueriesThatUnderflow) {
+  Inputs in = inputs_of("e4m3 q64 k3 d4 scale=0.25 bwd data=normal seed=1");
+  for (int64_t n = 0; n < in.q.size(); ++n) in.q.set_bits(n, encode(DType::e4m3, 0x1p-8));
+  expect_zeros_allowed(in, OutputId::dk,
+                       "tile=64x64 scores=fp32 values=fp32 levels=1 exp=expf arg=sub s=fp32 prescaled=yes p=e4m3 "
+                       "normalized=no rowsum=1 splits=1 division=ieee ds=e4m3 d=rounded");
+}
+
+/// A kernel that flushes subnormal operands reads v as 0 before dropout's 1 / (1 - rate) makes it normal.
+TEST(BoundTest, AllowsForFlushedValuesUnderDropout) {
+  Inputs in = inputs_of("bf16 q1 k4 d4 dropout=0.5@1 data=normal seed=1");
+  in.problem.dropout->rate = 1 - 0x1p-10f;
+  for (uint64_t& seed = in.problem.dropout->seed; !keeps(in.problem, 0, 0, 0, 0);) ++seed;
+  for (int64_t n = 0; n < in.v.size(); ++n) in.v.set_bits(n, encode(DType::bf16, 0x1.fp-127));
+  expect_zeros_allowed(in, OutputId::o, test::arithmetic_of({}, in.problem));
+}
+
+/// A mask made of huge finite numbers costs a row nothing: its keys weigh 0.
+TEST(BoundTest, HugeNegativeBiasIsAsGoodAsAMask) {
+  Inputs in = inputs_of("bf16 q1 k8 d4 bias=111k:fp32 data=normal seed=1");
+  const Arithmetic arithmetic = parse_arithmetic(test::arithmetic_of({.tile = {16, 4}}, in.problem));
+  const auto bounds_with = [&](double bias) {
+    for (int64_t j = 0; j < 8; ++j) in.bias.set_bits(j, encode(DType::fp32, j % 2 ? bias : 0.25));
+    return bound(in, arithmetic, value_double(in, Sample{}));
+  };
+  const Bounds masked = bounds_with(-HUGE_VAL), huge = bounds_with(-1e30);
+  for (OutputId id : {OutputId::o, OutputId::lse})
+    for (size_t n = 0; n < masked.bound[int(id)].size(); ++n)
+      EXPECT_LE(huge.bound[int(id)][n], 1.01 * masked.bound[int(id)][n]) << name_of(id) << " " << n;
 }
 
 /// Rows without keys: exact zeros and -infinity, so nothing is allowed for.

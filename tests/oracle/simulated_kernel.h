@@ -13,6 +13,14 @@ struct SimulatedKernel {
   Algorithm algorithm = Algorithm::flash2;
   TileSize tile{16, 16};
   int64_t splits = 1;
+  double exp_error = 0;  ///< relative, of every exponential but exp(0) = 1; `expf` allows 2.5 * 2^-23 with its rounding
+};
+
+struct SimulatedOps : RoundedOps {
+  double exp_error = 0;
+  float exp(float x) const {
+    return x == 0 || x == minus_infinity() ? RoundedOps::exp(x) : float(std::exp(double(x)) * (1 + exp_error));
+  }
 };
 
 /// Its arithmetic as declared text.
@@ -36,14 +44,15 @@ inline void store_rows(Tensor& tensor, int64_t first, int64_t step, const Matrix
       tensor.set_bits((first + i * step) * rows.columns + c, encode(tensor.dtype, rows.row(i)[c]));
 }
 
-inline HeadOutputs<float> forward_head(const SimulatedKernel& kernel, const RoundedOps& ops, const Head<float>& head) {
+inline HeadOutputs<float> forward_head(const SimulatedKernel& kernel, const SimulatedOps& ops,
+                                       const Head<float>& head) {
   if (kernel.algorithm == Algorithm::standard) return standard_forward(ops, head);
   if (kernel.algorithm == Algorithm::flash2) return flash2_forward(ops, head, kernel.tile);
   return flash_decoding_forward(ops, head, kernel.tile, kernel.splits);
 }
 
 /// Adds the head's part of the gradients; `o` and `l` are what the backward reads.
-inline void backward_head(const SimulatedKernel& kernel, const RoundedOps& ops, const Inputs& in, const HeadIndex& at,
+inline void backward_head(const SimulatedKernel& kernel, const SimulatedOps& ops, const Inputs& in, const HeadIndex& at,
                           const Head<float>& head, const HeadOutputs<float>& read, HeadGradients<float>& sums,
                           Outputs& out) {
   sums.dq = Matrix<float>(at.seq_q, in.problem.head_dim);
@@ -69,7 +78,8 @@ inline Outputs run(const SimulatedKernel& kernel, const Inputs& in, const Tensor
                    const Tensor* exact_l = nullptr) {
   const Problem& p = in.problem;
   Outputs out = make_outputs(p);
-  RoundedOps ops;
+  SimulatedOps ops;
+  ops.exp_error = kernel.exp_error;
   ops.p_format = p.dtype;
   ops.output_format = output_dtype(p);
   const int64_t group = p.heads / p.kv_heads;
