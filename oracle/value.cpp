@@ -82,7 +82,7 @@ struct TieTest {
   const Inputs& in;
   std::optional<std::vector<ScoreGroup>> groups;
 
-  bool decides(OutputId id) const { return (id == OutputId::o || id == OutputId::lse) && in.problem.softcap == 0; }
+  bool decides(OutputId id) const { return id == OutputId::o || id == OutputId::lse; }
   bool equals(const Where& where, double r) {
     if (!groups) groups = equal_scores(in, where.b, where.head, where.position);
     if (where.output == OutputId::lse) return l_equals(in, *groups, where.b, where.head, where.position, r);

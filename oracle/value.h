@@ -72,7 +72,7 @@ struct Rounded {
   bool undecided = false;  ///< 4096 bits and the exact tie tests left two neighbours
   Strength strength = Strength::certified_double;
 };
-/// Correct rounding of one element to `dtype` (ties of O and L without softcap are decided exactly: numerics 4.2).
+/// Correct rounding of one element to `dtype` (ties of O and L: value_tie.h).
 Rounded correctly_rounded(const Inputs&, OutputId, int64_t index, DType dtype);
 /// The same for all of O (in output_dtype) and L (fp32): what a backward in mode `backward_exact` reads. NaN where not
 /// judged.

@@ -1,3 +1,4 @@
+// Sorting and adding in exact dyadic numbers; the theorem is in value_tie.h.
 #include "oracle/value_tie.h"
 
 #include <algorithm>
@@ -14,15 +15,24 @@ using Exact =
     boost::multiprecision::number<boost::multiprecision::mpfr_float_backend<500, boost::multiprecision::allocate_stack>,
                                   boost::multiprecision::et_off>;
 
+/// A score as (what softcap caps, what is added to it); without softcap all of it is in the second.
+using ExactScore = std::pair<Exact, Exact>;
+
+ExactScore exact_score(const Inputs& in, const HeadIndex& at, int64_t i, int64_t j) {
+  const Exact s0 = scaled_product<Exact>(in, at, i, j);
+  if (in.problem.softcap == 0) return {0, shifted<Exact>(in, at, i, j, s0)};
+  return {s0, shifted<Exact>(in, at, i, j, 0)};
+}
+
 }  // namespace
 
 std::vector<ScoreGroup> equal_scores(const Inputs& in, int64_t b, int64_t h, int64_t i) {
   constexpr int64_t sink = -1;
   const HeadIndex at = head_index(in, b, h);
-  std::vector<std::pair<Exact, int64_t>> members;
-  if (in.problem.sink) members.emplace_back(Exact(in.sinks[h]), sink);
+  std::vector<std::pair<ExactScore, int64_t>> members;
+  if (in.problem.sink) members.push_back({{0, Exact(in.sinks[h])}, sink});
   for (int64_t j = 0; j < at.seq_k; ++j)
-    if (sees(in, b, h, i, j)) members.emplace_back(score<Exact>(in, at, i, j).s, j);
+    if (sees(in, b, h, i, j)) members.emplace_back(exact_score(in, at, i, j), j);
   std::sort(members.begin(), members.end());
   std::vector<ScoreGroup> groups;
   for (size_t n = 0; n < members.size(); ++n) {
@@ -52,7 +62,7 @@ bool o_equals(const Inputs& in, const std::vector<ScoreGroup>& groups, int64_t b
 bool l_equals(const Inputs& in, const std::vector<ScoreGroup>& groups, int64_t b, int64_t h, int64_t i, double r) {
   if (groups.size() != 1 || groups[0].keys.size() + groups[0].sink != 1) return false;
   if (groups[0].sink) return double(in.sinks[h]) == r;
-  return score<Exact>(in, head_index(in, b, h), i, groups[0].keys[0]).s == Exact(r);
+  return exact_score(in, head_index(in, b, h), i, groups[0].keys[0]) == ExactScore(0, Exact(r));
 }
 
 }  // namespace flashproof

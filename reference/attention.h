@@ -67,6 +67,23 @@ T dropout_factor(const Inputs& in, const HeadIndex& at, int64_t i, int64_t j) {
   return T(1.0) / (T(1.0) - T(in.problem.dropout->rate));
 }
 
+/// s0_ij.
+template <class T>
+T scaled_product(const Inputs& in, const HeadIndex& at, int64_t i, int64_t j) {
+  return score_scale<T>(in, at) * dot<T>(in.q, at.query_row(i), in.k, at.key_row(j), in.problem.head_dim);
+}
+/// s from s1: ALiBi and bias.
+template <class T>
+T shifted(const Inputs& in, const HeadIndex& at, int64_t i, int64_t j, T s) {
+  const Problem& p = in.problem;
+  if (p.alibi != Alibi::none) {
+    const int64_t distance = std::abs(i + alignment_offset(p.mask, at.seq_q, at.seq_k) - j);
+    s = s - T(in.slopes[at.b * p.heads + at.h]) * T(double(distance));
+  }
+  if (p.bias) s = s + T(bias_at(in, at.b, at.h, i, j));
+  return s;
+}
+
 /// s_ij, and ds_ij / ds0_ij = 1 - (s1/cap)^2.
 template <class T>
 struct Score {
@@ -75,19 +92,10 @@ struct Score {
 template <class T>
 Score<T> score(const Inputs& in, const HeadIndex& at, int64_t i, int64_t j) {
   using std::tanh;
-  const Problem& p = in.problem;
-  Score<T> result{score_scale<T>(in, at) * dot<T>(in.q, at.query_row(i), in.k, at.key_row(j), p.head_dim), T(1.0)};
-  if (p.softcap != 0) {
-    const T ratio = tanh(result.s / T(p.softcap));
-    result.s = T(p.softcap) * ratio;
-    result.slope = T(1.0) - ratio * ratio;
-  }
-  if (p.alibi != Alibi::none) {
-    const int64_t distance = std::abs(i + alignment_offset(p.mask, at.seq_q, at.seq_k) - j);
-    result.s = result.s - T(in.slopes[at.b * p.heads + at.h]) * T(double(distance));
-  }
-  if (p.bias) result.s = result.s + T(bias_at(in, at.b, at.h, i, j));
-  return result;
+  const T s0 = scaled_product<T>(in, at, i, j), cap = T(in.problem.softcap);
+  if (in.problem.softcap == 0) return {shifted<T>(in, at, i, j, s0), T(1.0)};
+  const T ratio = tanh(s0 / cap);
+  return {shifted<T>(in, at, i, j, cap * ratio), T(1.0) - ratio * ratio};
 }
 
 /// The softmax of one row. `keys` are those it sees, in ascending order; s, slope, p and z go with them.

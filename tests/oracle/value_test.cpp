@@ -342,6 +342,33 @@ TEST(CorrectRounding, TiesOfLAndOfOneKey) {
   for (int64_t c = 0; c < 4; ++c) EXPECT_EQ(correctly_rounded(gradients, OutputId::dq, c, DType::bf16).bits, 0u);
 }
 
+/// Softcap leaves scores transcendental; equal ones still make means, and a score of 0 stays 0.
+TEST(CorrectRounding, TiesUnderSoftcap) {
+  Inputs equal = row_of(DType::bf16, {1, 1}, {1, 1 + 0x1p-7});
+  equal.problem.softcap = 2;
+  const Rounded mean = correctly_rounded(equal, OutputId::o, 0, DType::bf16);
+  EXPECT_EQ(mean.bits, encode(DType::bf16, 1));
+  EXPECT_FALSE(mean.undecided);
+
+  Inputs apart = row_of(DType::bf16, {1, 2}, {1, 1 + 0x1p-7});
+  apart.problem.softcap = 2;
+  EXPECT_EQ(correctly_rounded(apart, OutputId::o, 0, DType::bf16).bits, encode(DType::bf16, 1 + 0x1p-7));
+
+  Inputs of_one_key = inputs_of("fp32 q1 k1 d1 scale=1 softcap=2 bias=1111 data=normal");
+  of_one_key.q.set_bits(0, 0);
+  of_one_key.bias.set_bits(0, encode(DType::fp32, 1 + 0x1p-8));  // L, a midpoint of bf16
+  const Rounded l = correctly_rounded(of_one_key, OutputId::lse, 0, DType::bf16);
+  EXPECT_EQ(l.bits, encode(DType::bf16, 1));
+  EXPECT_FALSE(l.undecided);
+}
+
+/// A case that a campaign left undecided: all scores equal under softcap, a mean of fp32 numbers.
+TEST(CorrectRounding, EqualScoresUnderSoftcap) {
+  const Inputs in = inputs_of(
+      "fp32 b2 h6/3 q4 k13 d4 usedq=[2,0] usedk=[8,6] softcap=27.5 data=equal_scores seed=8263946035764191823");
+  EXPECT_FALSE(correctly_rounded(in, OutputId::o, 4 * 4, DType::fp32).undecided);
+}
+
 TEST(CorrectRounding, ExactProbesNeedNoPrecision) {
   const Inputs in = inputs_of("bf16 q2 k64 d8 data=exact seed=4");
   Tensor o, lse;
