@@ -48,4 +48,31 @@ constexpr uint64_t cpu_features = FLASHPROOF_FEATURE_BACKWARD | FLASHPROOF_FEATU
                                   FLASHPROOF_FEATURE_SCALE | FLASHPROOF_FEATURE_NEGATIVE_OFFSET;
 constexpr uint32_t cpu_dtypes = 1u << FLASHPROOF_FP32 | 1u << FLASHPROOF_BF16 | 1u << FLASHPROOF_FP16;
 
+/// The table of a CPU kernel; `tunables` as flashproof_kernel has them. A template, since C functions carry no data.
+template <const HeadAlgorithm& algorithm>
+constexpr flashproof_kernel cpu_kernel(const char* name, const char* tunables) {
+  return {
+      .struct_size = sizeof(flashproof_kernel),
+      .abi = FLASHPROOF_ABI,
+      .name = name,
+      .version = "1",
+      .memory = FLASHPROOF_HOST,
+      .dtypes = cpu_dtypes,
+      .features = cpu_features,
+      .max_head_dim = 0,
+      .head_dim_multiple = 1,
+      .conventions = FLASHPROOF_DEFAULT_CONVENTIONS,
+      .tunables = tunables,
+      .arithmetic = [](const flashproof_problem* problem,
+                       const char* config) { return cpu_arithmetic(algorithm, problem, config); },
+      .supports = [](const flashproof_problem* problem, const char* config, char* message,
+                     size_t size) { return cpu_supports(algorithm, problem, config, message, size); },
+      .workspace_size = nullptr,
+      .forward = [](const flashproof_call* call, const char* config, void*, char* message,
+                    size_t size) { return cpu_forward(algorithm, call, config, message, size); },
+      .backward = [](const flashproof_call* call, const char* config, void*, char* message,
+                     size_t size) { return cpu_backward(algorithm, call, config, message, size); },
+  };
+}
+
 }  // namespace flashproof

@@ -29,40 +29,7 @@ std::string arithmetic_text(const flashproof_problem& problem, const TileConfig&
 
 constexpr HeadAlgorithm algorithm{{}, forward_head, backward_head, arithmetic_text};
 
-const char* arithmetic(const flashproof_problem* problem, const char* config) {
-  return cpu_arithmetic(algorithm, problem, config);
-}
-
-flashproof_status supports(const flashproof_problem* problem, const char* config, char* message, size_t size) {
-  return cpu_supports(algorithm, problem, config, message, size);
-}
-
-flashproof_status forward(const flashproof_call* call, const char* config, void*, char* message, size_t size) {
-  return cpu_forward(algorithm, call, config, message, size);
-}
-
-flashproof_status backward(const flashproof_call* call, const char* config, void*, char* message, size_t size) {
-  return cpu_backward(algorithm, call, config, message, size);
-}
-
-constexpr flashproof_kernel kernel = {
-    .struct_size = sizeof(flashproof_kernel),
-    .abi = FLASHPROOF_ABI,
-    .name = "cpu_standard",
-    .version = "1",
-    .memory = FLASHPROOF_HOST,
-    .dtypes = cpu_dtypes,
-    .features = cpu_features,
-    .max_head_dim = 0,
-    .head_dim_multiple = 1,
-    .conventions = FLASHPROOF_DEFAULT_CONVENTIONS,
-    .tunables = "",
-    .arithmetic = arithmetic,
-    .supports = supports,
-    .workspace_size = nullptr,
-    .forward = forward,
-    .backward = backward,
-};
+constexpr flashproof_kernel kernel = cpu_kernel<algorithm>("cpu_standard", "");
 
 }  // namespace
 
