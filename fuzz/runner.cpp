@@ -27,7 +27,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kept_output = 4096;         // bytes of what a worker printed last, for the message of a crash
+constexpr size_t kept_output = 4096;  // bytes of what a worker printed last, for the message of a crash
+constexpr int drained_at_once = 64;   // blocks: a kernel that never stops printing must not keep us from its limit
 constexpr double preparation_seconds = 600;  // data and exact O, L are our work: a limit against our own hangs only
 constexpr int worker_input = 3, worker_output = 4;
 
@@ -144,7 +145,7 @@ void Worker::State::stop() {
 
 void Worker::State::drain_log() {
   char block[1 << 12];
-  while (log >= 0) {
+  for (int blocks = 0; log >= 0 && blocks < drained_at_once; ++blocks) {
     const ssize_t count = read(log, block, sizeof block);
     if (count < 0) return;
     if (count == 0) {

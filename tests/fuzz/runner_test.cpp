@@ -178,6 +178,15 @@ TEST(Runner, SaysHowARunEnded) {
   }
 }
 
+TEST(Runner, KeepsTheTimeOfAKernelThatNeverStopsPrinting) {
+  Worker worker(faulty, {.seconds = 1});
+  const RunResult result = worker.run(run_of("bf16 q5 k6 d8"), "babble");
+  EXPECT_EQ(result.status, RunStatus::timeout);
+  EXPECT_TRUE(contains(result.message, "did not finish within 1 s; its last output:\n"))
+      << result.message.substr(0, 80);
+  EXPECT_EQ(worker.run(run_of("bf16 q5 k6 d8"), "").status, RunStatus::ok);
+}
+
 TEST(Runner, LimitsTheMemoryOfAKernel) {
   if (sanitized) GTEST_SKIP() << "AddressSanitizer maps more than any limit";
   Worker worker(faulty, {.seconds = 20, .memory_bytes = 512l << 20});

@@ -77,6 +77,8 @@ static flashproof_status forward(const flashproof_call* c, const char* config, v
   if (is(config, "lengths")) ((int32_t*)(uintptr_t)c->seqused_q.data)[0] = 1;
   if (is(config, "chatter"))
     for (int line = 0; line < 20000; ++line) printf("line %d of what nobody asked for\n", line);
+  if (is(config, "babble"))
+    for (;;) printf("%65535d\n", 0);
   if (is(config, "memory")) {
     snprintf(message, size, "%d", take_memory());
     return FLASHPROOF_ERROR;
