@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <sstream>
 
 #include "reference/errors.h"
 
@@ -18,6 +19,7 @@ double now() {
 /// The state of one reduction; `keep` is the only place where a candidate is judged.
 struct Reduction {
   const Interesting& interesting;
+  const std::vector<Tunable>& tunables;
   double deadline;
   Reduced best;
 
@@ -61,7 +63,28 @@ void store_map(std::vector<int64_t>& slot, std::vector<int64_t> map) {
   slot = map == identity(int64_t(map.size())) ? std::vector<int64_t>{} : std::move(map);
 }
 
-void use_default_config(Reduction& r) { r.keep(r.best.c, ""); }
+/// `config` with one tunable set: "tile_m=16,tile_n=32".
+std::string with_value(const std::string& config, const std::string& name, int64_t value) {
+  std::string result;
+  std::istringstream words(config);
+  for (std::string word; std::getline(words, word, ',');)
+    if (word.substr(0, word.find('=')) != name) result += word + ',';
+  return result + name + '=' + std::to_string(value);
+}
+
+/// Tunables to their least values, or each to the least power of two with which it still fails: small tiles bring their
+/// edges, and failures at them, to the first few keys and rows.
+void shrink_config(Reduction& r) {
+  std::string smallest;
+  for (const Tunable& tunable : r.tunables)
+    smallest = with_value(smallest, tunable.name, *std::min_element(tunable.values.begin(), tunable.values.end()));
+  if (r.keep(r.best.c, smallest)) return;
+  for (const Tunable& tunable : r.tunables)
+    for (int64_t value = 1; value <= 64; value *= 2)
+      if (std::find(tunable.values.begin(), tunable.values.end(), value) != tunable.values.end() &&
+          r.keep(r.best.c, with_value(r.best.config, tunable.name, value)))
+        break;
+}
 
 /// One batch entry, with plain dense lengths.
 void keep_one_entry(Reduction& r) {
@@ -138,28 +161,42 @@ void drop_features(Reduction& r) {
   }
 }
 
+/// Keeps some kv heads, and of each one's query heads some members.
+bool keep_heads(Reduction& r, const std::vector<int64_t>& kv_heads, const std::vector<int64_t>& members) {
+  return r.try_edit([&](Case& c) {
+    Problem& p = c.problem;
+    const int64_t group = p.heads / p.kv_heads;
+    const std::vector<int64_t> of_heads = map_or_identity(c.maps.heads, p.heads);
+    const std::vector<int64_t> of_kv_heads = map_or_identity(c.maps.kv_heads, p.kv_heads);
+    std::vector<int64_t> heads, kept;
+    for (const int64_t kv : kv_heads) {
+      kept.push_back(of_kv_heads[kv]);
+      for (const int64_t member : members) heads.push_back(of_heads[kv * group + member]);
+    }
+    p.heads = int64_t(heads.size());
+    p.kv_heads = int64_t(kept.size());
+    store_map(c.maps.heads, std::move(heads));
+    store_map(c.maps.kv_heads, std::move(kept));
+    std::erase_if(c.sets, [](const SetElement& set) { return set.head != 0; });
+  });
+}
+
+/// One alone where that fails, else as few as do. `keep` tries a list of those that stay.
+template <class Keep>
+void keep_few(int64_t count, Keep keep) {
+  for (int64_t n = 0; n < count && count > 1; ++n)
+    if (keep(std::vector<int64_t>{n})) return;
+  for (int64_t n = count - 1; n >= 0 && count > 1; --n) {
+    std::vector<int64_t> others = identity(count);
+    others.erase(others.begin() + n);
+    if (keep(others)) --count;
+  }
+}
+
 void shrink_heads(Reduction& r) {
-  const int64_t group = r.best.c.problem.heads / r.best.c.problem.kv_heads;
-  const std::vector<int64_t> heads = map_or_identity(r.best.c.maps.heads, r.best.c.problem.heads);
-  const std::vector<int64_t> kv_heads = map_or_identity(r.best.c.maps.kv_heads, r.best.c.problem.kv_heads);
-  for (int64_t kv = 0; kv < r.best.c.problem.kv_heads && r.best.c.problem.kv_heads > 1; ++kv) {
-    const bool kept = r.try_edit([&](Case& c) {
-      c.problem.heads = group;
-      c.problem.kv_heads = 1;
-      store_map(c.maps.heads, {heads.begin() + kv * group, heads.begin() + (kv + 1) * group});
-      store_map(c.maps.kv_heads, {kv_heads[kv]});
-      std::erase_if(c.sets, [](const SetElement& set) { return set.head != 0; });
-    });
-    if (kept) break;
-  }
-  for (int64_t h = 0; h < r.best.c.problem.heads && r.best.c.problem.heads > 1 && r.best.c.problem.kv_heads == 1; ++h) {
-    const bool kept = r.try_edit([&](Case& c) {
-      store_map(c.maps.heads, {map_or_identity(c.maps.heads, c.problem.heads)[h]});
-      c.problem.heads = 1;
-      std::erase_if(c.sets, [](const SetElement& set) { return set.head != 0; });
-    });
-    if (kept) break;
-  }
+  const Problem& p = r.best.c.problem;
+  keep_few(p.kv_heads, [&](const auto& kept) { return keep_heads(r, kept, identity(p.heads / p.kv_heads)); });
+  keep_few(p.heads / p.kv_heads, [&](const auto& kept) { return keep_heads(r, identity(p.kv_heads), kept); });
 }
 
 enum class Axis { rows, keys, channels, value_channels };
@@ -233,6 +270,26 @@ void drop_positions(Reduction& r, Axis axis) {
   }
 }
 
+/// As many rows as keys, from the end or the beginning: where a mask is aligned with both, neither goes alone.
+void drop_rows_with_keys(Reduction& r) {
+  const auto extent = [&] {
+    const Problem& p = r.best.c.problem;
+    return std::min(extent_of(p, Axis::rows), extent_of(p, Axis::keys));
+  };
+  const auto drop = [&](int64_t chunk, bool last) {
+    return extent() > chunk && r.try_edit([&](Case& c) {
+      for (const Axis axis : {Axis::rows, Axis::keys}) {
+        const int64_t begin = last ? extent_of(c.problem, axis) - chunk : 0;
+        drop_range(c, axis, begin, begin + chunk);
+      }
+    });
+  };
+  for (int64_t chunk = std::max<int64_t>(1, extent() / 2); chunk >= 1; chunk /= 2)
+    for (const bool last : {true, false})
+      while (drop(chunk, last)) {
+      }
+}
+
 /// Numbers of the problem towards their smallest legal values.
 void shrink_numbers(Reduction& r) {
   const auto shrink = [&](auto field) {
@@ -271,6 +328,14 @@ void shrink_numbers(Reduction& r) {
   });
 }
 
+/// Data of the first positions instead of those that are left of the first case.
+void drop_maps(Reduction& r) {
+  if (r.try_edit([](Case& c) { c.maps = {}; })) return;
+  for (auto map : {&IndexMaps::batches, &IndexMaps::rows, &IndexMaps::keys, &IndexMaps::heads, &IndexMaps::kv_heads,
+                   &IndexMaps::channels, &IndexMaps::value_channels})
+    r.try_edit([&](Case& c) { (c.maps.*map).clear(); });
+}
+
 void simplify_data(Reduction& r) {
   // From the simplest on, and never to a less simple one than there is: that would go round in circles.
   for (const Family family : {Family::constant_v, Family::integers, Family::equal_scores, Family::normal}) {
@@ -297,21 +362,23 @@ void drop_value_channels(Reduction& r) {
   if (r.best.c.problem.value_dim != r.best.c.problem.head_dim) drop_positions(r, Axis::value_channels);
 }
 
-constexpr Pass passes[] = {use_default_config,  keep_one_entry, drop_entries, shrink_heads,
-                           drop_features,       drop_keys,      drop_rows,    drop_channels,
-                           drop_value_channels, shrink_numbers, simplify_data};
+constexpr Pass passes[] = {keep_one_entry,      drop_entries,   shrink_heads,        drop_features,
+                           drop_keys,           drop_rows,      drop_rows_with_keys, drop_channels,
+                           drop_value_channels, shrink_numbers, simplify_data,       drop_maps};
 
 }  // namespace
 
-Reduced reduce(const Case& c, const std::string& config, const Interesting& interesting, double seconds) {
+Reduced reduce(const Case& c, const std::string& config, const Interesting& interesting, double seconds,
+               const std::vector<Tunable>& tunables) {
   const double start = now();
-  Reduction r{interesting, start + seconds, {c, config, 0, 0, false}};
+  Reduction r{interesting, tunables, start + seconds, {c, config, 0, 0, false}};
+  shrink_config(r);
   for (bool changed = true; changed && !r.out_of_time();) {
     const Case before = r.best.c;
-    const std::string config_before = r.best.config;
     for (const Pass pass : passes) pass(r);
-    changed = !(r.best.c == before) || r.best.config != config_before;
+    changed = !(r.best.c == before);
   }
+  r.keep(r.best.c, "");  // what fails with the kernel's own choice needs no config
   r.best.complete = !r.out_of_time();
   r.best.seconds = now() - start;
   return r.best;

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "fuzz/generate.h"
 #include "reference/case.h"
 
 namespace flashproof {
@@ -20,8 +22,10 @@ struct Reduced {
   bool complete = false;  ///< a fixpoint was reached within the budget
 };
 
-/// `c` must be interesting. Stops after `seconds`.
-Reduced reduce(const Case& c, const std::string& config, const Interesting&, double seconds);
+/// `c` must be interesting. Stops after `seconds`. `tunables` are the kernel's (parse_tunables): with small tiles fewer keys
+/// and rows are enough.
+Reduced reduce(const Case& c, const std::string& config, const Interesting&, double seconds,
+               const std::vector<Tunable>& tunables = {});
 
 /// What reduction makes smaller: keys and rows first, then heads and dims, then features, then data.
 double size_of(const Case&);

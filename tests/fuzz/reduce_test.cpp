@@ -45,6 +45,40 @@ TEST(Reduce, KeepsWhatTheFailureNeeds) {
   EXPECT_TRUE(needs(reduced.c, reduced.config));
 }
 
+TEST(Reduce, ShrinksTilesSoThatFewerKeysReachTheirEdge) {
+  // Fails from the second tile of keys on; the kernel's own tile is 64.
+  const Interesting needs = [](const Case& c, const std::string& config) {
+    const size_t at = config.find("tile_n=");
+    const int64_t tile = at == std::string::npos ? 64 : std::atoll(config.c_str() + at + 7);
+    return max_used_length(c.problem.k, c.problem.batch) > tile && tile >= 4;
+  };
+  const std::vector<Tunable> tunables = {{"tile_m", {1, 2, 3}}, {"tile_n", {1, 2, 4, 8, 16, 32}}};
+  for (const char* config : {"", "tile_m=3,tile_n=32"}) {
+    const Reduced reduced = reduce(parse_case(large), config, needs, 30, tunables);
+    EXPECT_EQ(max_used_length(reduced.c.problem.k, 1), 5) << print(reduced.c);
+    EXPECT_EQ(reduced.config, "tile_m=1,tile_n=4");
+  }
+}
+
+TEST(Reduce, DropsRowsTogetherWithKeys) {
+  // Fails where there are two keys more than rows, as masks aligned at the bottom right may need.
+  const Interesting needs = [](const Case& c, const std::string&) {
+    return c.problem.k.slot - c.problem.q.slot == 2 && c.problem.q.slot > 0;
+  };
+  const Reduced reduced = reduce(parse_case("bf16 q40 k42 d16 data=normal seed=1"), "", needs, 30);
+  EXPECT_EQ(reduced.c.problem.q.slot, 1);
+  EXPECT_EQ(reduced.c.problem.k.slot, 3);
+}
+
+TEST(Reduce, KeepsNoMoreHeadsThanAFailureNeeds) {
+  const Interesting needs = [](const Case& c, const std::string&) {
+    return c.problem.kv_heads >= 2 && c.problem.heads / c.problem.kv_heads >= 3;
+  };
+  const Reduced reduced = reduce(parse_case("bf16 h35/7 q4 k4 d16 data=normal seed=1"), "", needs, 30);
+  EXPECT_EQ(reduced.c.problem.heads, 6);
+  EXPECT_EQ(reduced.c.problem.kv_heads, 2);
+}
+
 TEST(Reduce, KeepsTheSourceDataOfWhatIsLeft) {
   // Fails while key 77's data are there: the map must still name it.
   const Interesting needs = [](const Case& c, const std::string&) {
