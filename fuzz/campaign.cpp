@@ -251,49 +251,48 @@ Witness witness_of(const std::string& bucket, const LoadedKernel& kernel, const 
   return witness;
 }
 
-/// The verdict of `bucket` in a judgement, or nullptr.
-const Verdict* verdict_in(const Judgement& judgement, const LoadedKernel& kernel, const std::string& bucket) {
-  for (const Verdict& verdict : judgement.verdicts)
-    if (verdict.status == Status::fail && bucket_of(kernel, verdict) == bucket) return &verdict;
-  return nullptr;
-}
-
 struct Failure {
   const Record* record;
   const Verdict* verdict;
 };
 
-/// Reduces the smallest failing record of a bucket and writes both witnesses.
-void write_bucket(const std::string& folder, const std::string& bucket, const std::vector<Failure>& failures,
-                  const RunJob& run, double seconds, const std::atomic<bool>& interrupt) {
-  const auto larger_ratio = [](const Failure& a, const Failure& b) { return a.verdict->ratio < b.verdict->ratio; };
-  const auto smaller_size = [](const Failure& a, const Failure& b) {
-    return size_of(parse_case(a.record->text)) < size_of(parse_case(b.record->text));
-  };
-  const Failure& worst = *std::max_element(failures.begin(), failures.end(), larger_ratio);
-  const Failure& small = *std::min_element(failures.begin(), failures.end(), smaller_size);
+/// The one with the largest ratio and the smallest one; of equals the first of the campaign, whatever order they came in.
+const Failure& worst_of(const std::vector<Failure>& failures) {
+  return *std::max_element(failures.begin(), failures.end(), [](const Failure& a, const Failure& b) {
+    return std::pair(a.verdict->ratio, -a.record->index) < std::pair(b.verdict->ratio, -b.record->index);
+  });
+}
+const Failure& smallest_of(const std::vector<Failure>& failures) {
+  const auto size = [](const Failure& f) { return std::pair(size_of(parse_case(f.record->text)), f.record->index); };
+  return *std::min_element(failures.begin(), failures.end(),
+                           [&](const Failure& a, const Failure& b) { return size(a) < size(b); });
+}
+
+void write_worst(const std::string& path, const std::string& bucket, const Failure& worst) {
+  const Record& record = *worst.record;
+  const Job job{parse_case(record.text), record.config, {worst.verdict->check}};
+  write_file(path, print(witness_of(bucket, load_kernel(record.kernel), job, *worst.verdict)));
+}
+
+/// Reduces `small` and writes what is left, unless interrupted.
+void write_smallest(const std::string& path, const std::string& bucket, const Failure& small, const RunJob& run,
+                    double seconds, const std::atomic<bool>& interrupt) {
   const LoadedKernel& kernel = load_kernel(small.record->kernel);
-  const auto job_of = [](const Record& r, const std::string& check) {
-    return Job{parse_case(r.text), r.config, {check}};
-  };
   const std::string check = small.verdict->check;
-
-  fs::create_directories(folder);
-  write_file(folder + "/worst.json", print(witness_of(bucket, kernel, job_of(*worst.record, check), *worst.verdict)));
-
   Verdict last = *small.verdict;
   const Interesting interesting = [&](const Case& c, const std::string& config) {
     if (interrupt) return false;
     const Judgement judgement = run(kernel.name, Job{c, config, {check}});
-    const Verdict* verdict = verdict_in(judgement, kernel, bucket);
+    const Verdict* verdict = failure_in(judgement, kernel, bucket);
     if (verdict) last = *verdict;
     return verdict != nullptr;
   };
-  const Reduced reduced = reduce(parse_case(small.record->text), small.record->config, interesting, seconds);
+  const Reduced reduced =
+      reduce(parse_case(small.record->text), small.record->config, interesting, seconds, parse_tunables(kernel));
   Witness witness = witness_of(bucket, kernel, Job{reduced.c, reduced.config, {check}}, last);
   witness.reduce_seconds = reduced.seconds;
   witness.reduce_runs = reduced.runs;
-  if (!interrupt) write_file(folder + "/smallest.json", print(witness));
+  if (!interrupt) write_file(path, print(witness));
 }
 
 }  // namespace
@@ -326,9 +325,12 @@ std::string write_witnesses(const std::string& directory, const std::vector<Reco
   std::string first_error;
   for (const auto& [bucket, list] : buckets) {
     const std::string folder = directory + "/findings/" + bucket;
-    if (interrupt || fs::exists(folder + "/smallest.json")) continue;
+    if (interrupt) break;
     try {
-      write_bucket(folder, bucket, list, run, seconds_a_bucket, interrupt);
+      fs::create_directories(folder);
+      write_worst(folder + "/worst.json", bucket, worst_of(list));
+      if (fs::exists(folder + "/smallest.json")) continue;
+      write_smallest(folder + "/smallest.json", bucket, smallest_of(list), run, seconds_a_bucket, interrupt);
     } catch (const std::exception& error) {
       if (first_error.empty()) first_error = "reduction failed: " + bucket + ": " + error.what();
     }

@@ -52,8 +52,8 @@ CampaignEnd run_campaign(const Settings&, const std::atomic<bool>& interrupt, co
 /// else 0.
 int exit_code(const CampaignEnd&);
 
-/// Witnesses for every bucket in the directory: the worst, and the smallest after reduction; buckets that have both are
-/// left alone. `run` judges a job. Returns what went wrong in reducing the first bucket that could not be, "" if nothing:
+/// Witnesses for every bucket in the directory: the worst, and the smallest after reduction; a bucket that has been reduced
+/// is not again. `run` judges a job. Returns what went wrong in reducing the first bucket that could not be, "" if nothing:
 /// the others are reduced all the same.
 using RunJob = std::function<Judgement(const std::string& kernel, const Job&)>;
 std::string write_witnesses(const std::string& directory, const std::vector<Record>& failures, const RunJob& run,

@@ -31,6 +31,12 @@ bool killed_from_outside(const RunResult& result) {
   return result.status == RunStatus::crash && result.message.starts_with("crashed: SIGKILL");
 }
 
+/// Checks that plan the same run share its result.
+bool same_run(const Run& a, const Run& b) {
+  return a.c == b.c && a.mutation == b.mutation && a.placement.nan_outside == b.placement.nan_outside &&
+         a.placement.largest_hidden == b.placement.largest_hidden && a.placement.poison == b.placement.poison;
+}
+
 std::string quoted(const std::string& text) { return "'" + text + "'"; }
 
 }  // namespace
@@ -68,15 +74,21 @@ Judgement execute(const RunOnce& run_once, const LoadedKernel& kernel, const Job
     return judgement;
   }
   const Subject subject = subject_of(kernel, job.c.problem, job.config);
+  std::vector<std::pair<Run, RunResult>> done;
+  const auto result_of = [&](const Run& run) {
+    for (const auto& [earlier, result] : done)
+      if (same_run(earlier, run)) return result;
+    const RunResult result = run_once(run, job.config);
+    judgement.kernel_seconds += result.seconds;
+    done.emplace_back(run, result);
+    return result;
+  };
   for (const Check& check : all_checks()) {
     if (!wanted(job, check) || !check.applies(job.c, subject)) continue;
     const double start = now();
     const std::vector<Run> runs = check.plan(job.c, subject);
     std::vector<RunResult> results;
-    for (const Run& run : runs) {
-      results.push_back(run_once(run, job.config));
-      judgement.kernel_seconds += results.back().seconds;
-    }
+    for (const Run& run : runs) results.push_back(result_of(run));
     judgement.verdicts.push_back(check.judge(job.c, subject, runs, results));
     judgement.oracle_seconds += now() - start;
   }
@@ -97,6 +109,12 @@ std::string bucket_of(const LoadedKernel& kernel, const Verdict& verdict) {
   std::string bucket = file_name_of(kernel.name) + "." + verdict.check + "." + verdict.kind;
   if (verdict.where.index >= 0) bucket += std::string(".") + name_of(verdict.where.output);
   return bucket;
+}
+
+const Verdict* failure_in(const Judgement& judgement, const LoadedKernel& kernel, const std::string& bucket) {
+  for (const Verdict& verdict : judgement.verdicts)
+    if (verdict.status == Status::fail && bucket_of(kernel, verdict) == bucket) return &verdict;
+  return nullptr;
 }
 
 std::string replay_line(const LoadedKernel& kernel, const Job& job, const std::string& check) {

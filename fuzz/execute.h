@@ -37,6 +37,8 @@ void validate_check_ids(const std::vector<std::string>& ids);
 
 /// Key of equal failures: kernel, check, kind, output.
 std::string bucket_of(const LoadedKernel&, const Verdict&);
+/// The failed verdict of that bucket, or nullptr.
+const Verdict* failure_in(const Judgement&, const LoadedKernel&, const std::string& bucket);
 
 /// What a user types to see this job again.
 std::string replay_line(const LoadedKernel&, const Job&, const std::string& check);

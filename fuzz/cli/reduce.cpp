@@ -21,12 +21,6 @@ struct Options {
   bool json = false;
 };
 
-const Verdict* verdict_in(const Judgement& judgement, const LoadedKernel& kernel, const std::string& bucket) {
-  for (const Verdict& verdict : judgement.verdicts)
-    if (verdict.status == Status::fail && bucket_of(kernel, verdict) == bucket) return &verdict;
-  return nullptr;
-}
-
 int reduce_verb(const Options& o) {
   NamedCase named = find_case(joined(o.words), o.campaign);
   if (!o.kernel.empty()) named.kernel = o.kernel;
@@ -54,11 +48,11 @@ int reduce_verb(const Options& o) {
   const Interesting interesting = [&](const Case& c, const std::string& config) {
     if (interrupt_flag()) return false;
     const Judgement judgement = execute(worker, kernel, Job{c, config, {last.check}});
-    const Verdict* verdict = verdict_in(judgement, kernel, bucket);
+    const Verdict* verdict = failure_in(judgement, kernel, bucket);
     if (verdict) last = *verdict;
     return verdict != nullptr;
   };
-  const Reduced reduced = reduce(parse_case(named.text), named.config, interesting, o.seconds);
+  const Reduced reduced = reduce(parse_case(named.text), named.config, interesting, o.seconds, parse_tunables(kernel));
   Witness witness;
   witness.bucket = bucket, witness.kernel = kernel.name, witness.config = reduced.config;
   witness.text = print(reduced.c), witness.id = case_id(reduced.c), witness.verdict = last;
