@@ -37,7 +37,7 @@ std::string bucket_of_record(const Record& record, const Verdict& verdict) {
 void add_ratios(Summary& summary, const Record& record, const Problem& p, const Verdict& verdict) {
   for (const OutputRatio& ratio : verdict.ratios) {
     WorstRatio& worst = summary.worst[name_of_dtype(p.dtype)][name_of(ratio.output)];
-    worst.elements += verdict.judged;
+    ++worst.cases;
     if (ratio.ratio < worst.ratio || verdict.status == Status::fail) continue;
     worst.ratio = ratio.ratio;
     worst.kernel = record.kernel;

@@ -14,7 +14,7 @@ struct WorstRatio {
   double ratio = 0;
   std::string kernel, config, text, id;
   std::string status;  ///< of the bound: derived, proved, measured
-  int64_t elements = 0;
+  int64_t cases = 0;   ///< in which the output was judged
 };
 
 struct KernelCount {

@@ -35,7 +35,7 @@ JsonText json_of(const WorstRatio& worst) {
                       {"case", worst.text},
                       {"id", worst.id},
                       {"assumed", worst.status},
-                      {"elements", worst.elements}});
+                      {"cases", worst.cases}});
 }
 
 }  // namespace

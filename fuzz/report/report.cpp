@@ -51,14 +51,14 @@ void merge(Report& report, const Report& other) {
   for (const auto& [dtype, outputs] : from.worst)
     for (const auto& [output, worst] : outputs) {
       WorstRatio& largest = to.worst[dtype][output];
-      const int64_t elements = largest.elements + worst.elements;
+      const int64_t cases = largest.cases + worst.cases;
       if (worst.ratio >= largest.ratio) largest = worst;
-      largest.elements = elements;
+      largest.cases = cases;
     }
   for (const auto& [bucket, finding] : from.findings) {
     Finding& sum = to.findings[bucket];
     const int64_t count = sum.count + finding.count;
-    if (sum.count == 0) sum = finding;
+    if (sum.count == 0 || finding.worst_ratio > sum.worst_ratio) sum = finding;
     sum.count = count;
   }
   for (const auto& [check, count] : from.checks_run) to.checks_run[check] += count;

@@ -80,6 +80,10 @@ TEST(Report, MergeAddsCountsAndKeepsTheWorst) {
   EXPECT_EQ(check.passed, 2);
   EXPECT_EQ(check.failed, 1);
   EXPECT_EQ(check.buckets.size(), 1u);
+  merge(a, report_of({record(4, Status::fail, 8)}));
+  EXPECT_EQ(a.summary.findings.begin()->second.count, 2);
+  EXPECT_EQ(a.summary.findings.begin()->second.worst_ratio, 8);
+  EXPECT_EQ(a.summary.findings.begin()->second.worst_id, "4");
 }
 
 }  // namespace
