@@ -66,7 +66,8 @@ LoadedKernel load_plug_in(const std::string& path) {
 LoadedKernel load_builtin(const std::string& name) {
   const BuiltinKernels kernels = builtin_kernel_table();
   for (int i = 0; i < kernels.count; ++i)
-    if (kernels.first[i].name == name) return {name, "", build_info().version, kernels.first[i].kernel()};
+    if (kernels.first[i].name == name)
+      return {name, "", std::string(build_info().version) + " " + build_info().commit, kernels.first[i].kernel()};
   const std::string nearest = nearest_word(name, builtin_kernels());
   throw UsageError("there is no kernel '" + name + "'" + (nearest.empty() ? "" : "; did you mean '" + nearest + "'?") +
                    " A plug-in is named by its path, e.g. ./my_kernel.so; `flashproof list kernels` shows the rest");

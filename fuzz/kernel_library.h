@@ -12,7 +12,7 @@ namespace flashproof {
 struct LoadedKernel {
   std::string name;  ///< "cpu:flash2", "gpu:standard", or a plug-in's path
   std::string path;  ///< of the plug-in; "" = built in
-  std::string hash;  ///< SHA-256 of the plug-in's file, or the program's version
+  std::string hash;  ///< SHA-256 of the plug-in's file, or the program's version and commit
   const flashproof_kernel* table = nullptr;
 };
 
