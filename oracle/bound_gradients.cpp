@@ -127,7 +127,7 @@ struct GradientSums {
     std::vector<GradientBound> result(value.size());
     const int64_t group = in.problem.heads / in.problem.kv_heads;
     for (size_t j = 0; j < rows.size(); ++j) {
-      if (rows[j] == 0) continue;  // exactly 0
+      if (rows[j] == 0 && !overflow[j]) continue;  // exactly 0
       SumShape shape = model.shape(rows[j], all_rows, all_rows, model.tile_m, 1);
       if (model.tile_m > 0) shape.tiles = std::min(all_rows, all_rows / model.tile_m + group);
       const double gamma = model.gradient_gamma(shape);
@@ -332,6 +332,8 @@ KeyGradients key_gradients(const Inputs& in, const ErrorModel& model, const KeyP
     const double scale = std::abs(double(scale_of(p))), descale = scale > 0 ? sigma_of(in, at) / scale : 0;
     for (int64_t i = 0; i < seq_q; ++i) {
       const RowState& state = states[h * seq_q + i];
+      // An infinite D or q reaches keys that the row does not see: 0 times infinity.
+      if (!state.empty && state.overflow) overflow.assign(n, true);
       KeyRange range = visible_keys(p.mask, seq_q, panel.keys, i);
       range = {std::max(range.begin, keys.begin), std::min(range.end, keys.end)};
       if (state.empty || range.begin >= range.end) continue;
