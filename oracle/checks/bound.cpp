@@ -10,6 +10,7 @@
 
 #include "oracle/bound.h"
 #include "oracle/checks/checks.h"
+#include "oracle/farthest_rows.h"
 #include "oracle/nonfinite.h"
 #include "reference/arithmetic.h"
 
@@ -52,14 +53,14 @@ double refining_cost(const Inputs& in, OutputId id) {
   return id == OutputId::o || id == OutputId::lse ? row : row * 2 * double(max_used_length(p.q, p.batch));
 }
 
-/// Rows whose O or L is not finite: they belong to every sample.
-std::vector<int64_t> suspect_rows(const Judging& j) {
-  std::vector<int64_t> rows;
-  const int64_t width = j.in.problem.value_dim;
-  const Tensor& o = j.outputs.o;
-  for (int64_t n = 0; n < o.size() && rows.size() < most_suspect_rows; ++n)
-    if (!std::isfinite(o.at(n)) && (rows.empty() || rows.back() != n / width)) rows.push_back(n / width);
-  return rows;
+/// All rows of a problem that is small enough; else a sample, with the rows where O is farthest from plain double.
+Sample rows_to_judge(const Judging& j) {
+  const auto sample = [&](const std::vector<int64_t>& suspects) {
+    return sample_rows(j.in.problem, sample_work, j.arithmetic.tile_m, j.arithmetic.tile_n, suspects, j.c.recipe.seed);
+  };
+  const Sample any = sample({});
+  if (any.all || !is_judged(j.subject, j.in.problem, OutputId::o)) return any;
+  return sample(farthest_rows(j.in, j.outputs.o, sample_work, most_suspect_rows, j.c.recipe.seed));
 }
 
 void fail_element(Judging& j, OutputId id, int64_t index, const char* kind, const std::string& what) {
@@ -232,9 +233,7 @@ Verdict judge(const Case& c, const Subject& subject, std::span<const Run>, std::
   Judging j(c, subject, results[0].outputs);
   j.verdict.check = "bound";
   judge_memory(j.verdict, results[0].memory);
-  const Sample sample =
-      sample_rows(c.problem, sample_work, j.arithmetic.tile_m, j.arithmetic.tile_n, suspect_rows(j), c.recipe.seed);
-  Values values = value_double(j.in, sample, 0, subject.conventions.bears_hidden_nan != 0);
+  Values values = value_double(j.in, rows_to_judge(j), 0, subject.conventions.bears_hidden_nan != 0);
   for (int id = 0; id < output_count; ++id)
     if (!is_judged(subject, c.problem, OutputId(id))) values.output[id] = {};
   const Bounds bounds = bound(j.in, j.arithmetic, values);
