@@ -1,6 +1,7 @@
 // The table of checks, and the steps of judging that they share.
 #include "oracle/check.h"
 
+#include <cmath>
 #include <cstdio>
 #include <limits>
 
@@ -126,6 +127,8 @@ Case neutral_case(const Case& c, Family family, bool keep_dropout) {
   p.sink = false;
   p.softcap = 0;
   p.descale = false;
+  // A larger scale times log2 e may be infinite in fp32, and 0 times that is NaN.
+  if (std::abs(scale_of(p)) > 0x1p126f) p.scale.reset();
   p.direction = Direction::forward;
   if (!keep_dropout || !p.dropout || p.dropout->rate != 0.5f) p.dropout.reset();
   neutral.recipe.family = family;

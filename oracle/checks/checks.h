@@ -26,7 +26,8 @@ std::string undefined_conventions(const Subject&);
 std::optional<double> empty_lse(const Subject&);
 bool empty_o_defined(const Subject&);
 
-/// The case with q = 0 data of `family`: bias, slopes, sink, softcap, descales, edits and direction neutral. `keep_dropout`: rate 1/2 stays.
+/// The case with q = 0 data of `family`: bias, slopes, sink, softcap, descales, edits, direction and a scale near fp32's largest
+/// number neutral. `keep_dropout`: rate 1/2 stays.
 Case neutral_case(const Case&, Family family, bool keep_dropout);
 
 }  // namespace flashproof

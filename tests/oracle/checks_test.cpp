@@ -188,6 +188,15 @@ TEST(ReadoutCheck, SeesEachKey) {
               [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.o.set_bits(0, nan_bits(DType::fp16)); });
 }
 
+/// scale log2 e is infinite in fp32, and a right kernel's 0 times that NaN: the probes take such a scale away, and no other.
+TEST(ReadoutCheck, LeavesOutAScaleThatOverflows) {
+  const auto planned = [](const std::string& text) {
+    return check("readout").plan(parse_case(text), Subject{})[0].c.problem.scale;
+  };
+  EXPECT_FALSE(planned("bf16 q1 k2 scale=3e38 data=normal").has_value());
+  EXPECT_EQ(planned("bf16 q1 k2 scale=-0.5 data=normal"), -0.5f);
+}
+
 TEST(ExactInputsCheck, SeesOneUlp) {
   const std::string text = "bf16 q9 k16 d8 dropout=0.5@3 data=normal";
   expect_seen("exact_inputs", text, "value", [](const PlannedRun&, const Inputs&, RunResult& r) {
