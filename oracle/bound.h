@@ -3,8 +3,8 @@
 //
 // The forward bound is the perturbation of a weighted mean: with per-key log-errors kappa_j shared by numerator and
 // denominator, numerator-only errors a_j, denominator-only errors b_j,
-//   |O_hat - O| <= 1/(1-beta) { sum p (e^kappa - 1)|v - O| + sum p e^kappa (a |v| + b |O|) + absolute terms } + output rounding.
-// Every term is derived in oracle/BOUNDS.md and computed a priori from the inputs: nothing is fitted.
+//   |O_hat - O| <= 1/D { sum p (e^kappa - 1)|v - O| + sum p e^kappa (a |v| + b |O|) + absolute terms } + output rounding,
+// D the least that the sum of computed weights may be. Every term is derived in oracle/BOUNDS.md and computed a priori from the inputs: nothing is fitted.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,7 +17,7 @@ namespace flashproof {
 /// Contributions to one element's bound; they add up to `total`.
 struct BoundTerm {
   const char*
-      name;  ///< "scores", "exponent argument", "rescale", "exp", "P rounding", "row sum", "P V accumulation", "output", ...
+      name;  ///< "scores", "exponent argument", "exp", "P rounding", "row sum", "P V accumulation", "output", ...
   double amount;
 };
 

@@ -326,6 +326,21 @@ LogSumBound log_sum_bound(const ErrorModel& model, const WeightRow& row) {
   return bound;
 }
 
+namespace {
+
+/// BOUNDS 6: relative error of all that follows the sum over the keys.
+double last_roundings(const Inputs& in, const ErrorModel& model, const WeightRow& row) {
+  double last = u;  // the last product, or none
+  if (model.divided_last) last = model.division;
+  if (in.problem.descale) last = (1 + last) * (1 + u) - 1;
+  if (in.problem.dropout) last = (1 + last) * (1 + compounded(u, 3)) - 1;
+  if (model.split)
+    last = (1 + last) * (1 + model.division + u * (std::abs(row.l) + row.reference) + log_error(row.log_sum)) - 1;
+  return (1 + model.output.relative) * (1 + last) - 1;
+}
+
+}  // namespace
+
 OutputRow output_row(const Inputs& in, const ErrorModel& model, const KeyPanel& panel, const ScoreRow& scores,
                      const WeightRow& row) {
   const int64_t dv = panel.value_dim;
@@ -362,13 +377,7 @@ OutputRow output_row(const Inputs& in, const ErrorModel& model, const KeyPanel& 
   const double gamma = model.value_gamma(row.shape), a = row.p_error, b = row.row_sum;
   const double unit = std::max(row.unit, model.normalized_first ? 1.0 : 0);
   const double products = 2 * double(n) * dropout_scale(in.problem);
-  double last = u;  // the last product, or none
-  if (model.divided_last) last = model.division;
-  if (in.problem.descale) last = (1 + last) * (1 + u) - 1;
-  if (in.problem.dropout) last = (1 + last) * (1 + compounded(u, 3)) - 1;
-  if (model.split)
-    last = (1 + last) * (1 + model.division + u * (std::abs(row.l) + row.reference) + log_error(row.log_sum)) - 1;
-  const double final_rounding = (1 + model.output.relative) * (1 + last) - 1;
+  const double final_rounding = last_roundings(in, model, row);
   for (int64_t c = 0; c < dv; ++c) {
     const double o = std::abs(result.o[c]), scale = t_v / row.least_sum;
     OutputBound& bound = result.bound[c];

@@ -1,3 +1,4 @@
+// out_c += sum_r x_r m_rc in the fixed order of certified_sum.h: chunks of 8 rows, blocks of 256, strips of columns.
 #include "oracle/certified_sum.h"
 
 namespace flashproof {

@@ -1,3 +1,4 @@
+// The operations of mpfr_ball.h, each with the bound of what the operands' radii do to its result.
 #include "oracle/mpfr_ball.h"
 
 #include <algorithm>

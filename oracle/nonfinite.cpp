@@ -1,3 +1,4 @@
+// What reaches each row, by enumeration of its keys; the rules stand in nonfinite.h.
 #include "oracle/nonfinite.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// From the ends of an interval to a ball in double and to ends that round as the interval's do.
 #include "oracle/value_element.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// The stages of value_strip.h: dot products, scores, weights, gradients of scores, each with its radius derived beside it.
 #include "oracle/value_strip.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// The observer that writes down an algorithm's steps, and the table of algorithms by name; see trace.h.
 #include "reference/trace.h"
 
 #include "reference/errors.h"
