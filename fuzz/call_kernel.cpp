@@ -106,6 +106,7 @@ void exact_forward(CaseData& data, const MemoryPlan& plan, Tensor& o, Tensor& ls
 
 CallOutcome call_kernel(const LoadedKernel& kernel, const Run& run, const std::string& config,
                         const std::function<void(bool)>& inside) {
+  require_memory_for(run.c.problem);  // in a worker, its limit
   CaseData& data = data_of(run.c);
   const Problem& p = run.c.problem;
   flashproof_problem abi = abi_problem(p);

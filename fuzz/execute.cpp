@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "fuzz/memory_plan.h"
 #include "reference/errors.h"
 #include "reference/nearest_word.h"
 
@@ -73,6 +74,7 @@ Judgement execute(const RunOnce& run_once, const LoadedKernel& kernel, const Job
     judgement.rejected = reason.empty() ? "rejected without a reason" : reason;
     return judgement;
   }
+  require_memory_for(job.c.problem);
   const Subject subject = subject_of(kernel, job.c.problem, job.config);
   std::vector<std::pair<Run, RunResult>> done;
   const auto result_of = [&](const Run& run) {

@@ -362,14 +362,17 @@ void place(MemoryPlan& plan, Buffer& buffer) {
   buffer.view.memory = plan.memory;
 }
 
+void require_budget(__int128 needed) {
+  if (needed > memory_budget())
+    throw UnavailableError("the case needs " + std::to_string(double(needed) / (1 << 30)) + " GiB of memory, " +
+                           std::to_string(double(memory_budget()) / (1 << 30)) + " GiB are there");
+}
+
 void check_budget(const MemoryPlan& plan) {
   __int128 bytes = 0;
   for (const Buffer& buffer : plan.buffers)
     bytes += (__int128(buffer.elements) + 2 * buffer.zone) * buffer.element_bytes;
-  const __int128 needed = 3 * bytes;  // the image, the buffer itself, and what is read back
-  if (needed > memory_budget())
-    throw UnavailableError("the case needs " + std::to_string(double(needed) / (1 << 30)) + " GiB of memory, " +
-                           std::to_string(double(memory_budget()) / (1 << 30)) + " GiB are there");
+  require_budget(3 * bytes);  // the image, the buffer itself, and what is read back
 }
 
 flashproof_integers integers_of(const Buffer& buffer) {
@@ -384,6 +387,16 @@ int64_t memory_budget() {
   rlimit limit{};
   getrlimit(RLIMIT_AS, &limit);
   return limit.rlim_cur == RLIM_INFINITY ? physical : std::min<int64_t>(physical, limit.rlim_cur);
+}
+
+void require_memory_for(const Problem& p) {
+  const flashproof_problem n = abi_problem(p);
+  const __int128 rows = __int128(n.total_q) * n.heads, keys = __int128(n.total_k) * n.kv_heads;
+  __int128 elements = rows * (n.head_dim + n.value_dim + 1) + keys * (n.head_dim + n.value_dim);
+  if (p.bias)
+    elements += __int128(p.bias->batch ? n.batch : 1) * (p.bias->head ? n.heads : 1) *
+                (p.bias->query ? n.max_seq_q : 1) * (p.bias->key ? n.max_seq_k : 1);
+  require_budget(elements * format_of(p.dtype).bits / 8 * (has_backward(p) ? 2 : 1));
 }
 
 MemoryPlan plan_memory(const Inputs& in, const Placement& placement, const flashproof_kernel& kernel,

@@ -74,6 +74,9 @@ struct MemoryPlan {
 /// Bytes that a plan may take on the host: the physical memory, or the process's limit where that is lower.
 int64_t memory_budget();
 
+/// UnavailableError when the problem's tensors alone are above memory_budget(): asked before its data are made.
+void require_memory_for(const Problem&);
+
 /// Lays the case out and places it in the kernel's memory. Throws UsageError for sizes that overflow and
 /// UnavailableError for sizes above memory_budget(), both before anything is allocated.
 MemoryPlan plan_memory(const Inputs&, const Placement&, const flashproof_kernel&, size_t workspace_bytes);

@@ -1,6 +1,7 @@
 // The program `flashproof`: verbs, and each kind of error as its exit code.
 #include <cstdio>
 #include <exception>
+#include <new>
 
 #include "fuzz/build_info.h"
 #include "fuzz/cli/options.h"
@@ -37,6 +38,8 @@ int main(int count, char** words) {
     return fail(64, "", error);
   } catch (const UnavailableError& error) {
     return fail(69, "not available: ", error);
+  } catch (const std::bad_alloc& error) {
+    return fail(69, "not available: there is too little memory for so large a case: ", error);
   } catch (const std::exception& error) {
     return fail(70, "internal error: ", error);
   }
