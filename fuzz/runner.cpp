@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -19,6 +20,7 @@
 
 #include "fuzz/worker_protocol.h"
 #include "reference/errors.h"
+#include "reference/inputs.h"
 
 extern char** environ;
 
@@ -30,6 +32,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kept_output = 4096;  // bytes of what a worker printed last, for the message of a crash
 constexpr int drained_at_once = 64;   // blocks: a kernel that never stops printing must not keep us from its limit
 constexpr double preparation_seconds = 600;  // data and exact O, L are our work: a limit against our own hangs only
+constexpr double longest_limit = 1e9;        // seconds: what a clock can add to now
 constexpr int worker_input = 3, worker_output = 4;
 
 std::runtime_error system_error(const char* what) {
@@ -84,6 +87,17 @@ std::string how_it_ended(int status) {
   return "crashed: SIG" + (name ? std::string(name) : std::to_string(WTERMSIG(status)));
 }
 
+/// A kernel that writes through our memory or forks may have sent anything: what is judged must have the case's shapes.
+void require_outputs_of(const Problem& p, const RunResult& result) {
+  if (result.status != RunStatus::ok) return;
+  const Outputs wanted = make_outputs(p);
+  for (int id = 0; id < output_count; ++id) {
+    const Tensor &got = tensor_of(result.outputs, OutputId(id)), &want = tensor_of(wanted, OutputId(id));
+    if (got.dtype != want.dtype || got.shape != want.shape || got.bytes.size() != want.bytes.size())
+      throw TornMessage("its outputs are not those of the case");
+  }
+}
+
 [[noreturn]] void rethrow(const Frame& frame) {
   if (frame.tag == Tag::usage_error) throw UsageError(frame.payload);
   if (frame.tag == Tag::unavailable) throw UnavailableError(frame.payload);
@@ -109,7 +123,7 @@ struct Worker::State {
   void drain_log();
   void send_all(const std::string& bytes);
   Received receive(Frame& frame, Clock::time_point deadline);
-  std::optional<RunResult> exchange(const std::string& request);
+  std::optional<RunResult> exchange(const Problem& problem, const std::string& request);
   RunResult ended(RunStatus status, const std::string& message);
   std::string with_output(const std::string& message) const;
 };
@@ -195,8 +209,10 @@ RunResult Worker::State::ended(RunStatus status, const std::string& message) {
 }
 
 /// One run in the present process; nothing when that process ended before it entered the kernel.
-std::optional<RunResult> Worker::State::exchange(const std::string& request) {
-  const auto after = [](double seconds) { return Clock::now() + std::chrono::milliseconds(int64_t(seconds * 1000)); };
+std::optional<RunResult> Worker::State::exchange(const Problem& problem, const std::string& request) {
+  const auto after = [](double seconds) {
+    return Clock::now() + std::chrono::milliseconds(int64_t(std::min(seconds, longest_limit) * 1000));
+  };
   drain_log();
   printed.clear();
   kernel_ran = false;
@@ -226,6 +242,7 @@ std::optional<RunResult> Worker::State::exchange(const std::string& request) {
         deadline = after(inside ? limits.seconds : preparation_seconds);
       } else if (frame.tag == Tag::result || frame.tag == Tag::last_result) {
         RunResult result = decode_result(frame.payload);
+        require_outputs_of(problem, result);
         if (frame.tag == Tag::last_result) stop();
         return result;
       } else {
@@ -251,7 +268,7 @@ RunResult Worker::run(const Run& run, const std::string& config) {
   // A process may have died between runs, or from what an earlier run did to it: a second one starts afresh.
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (state.process < 0) state.start();
-    if (std::optional<RunResult> result = state.exchange(request)) return *result;
+    if (std::optional<RunResult> result = state.exchange(run.c.problem, request)) return *result;
   }
   const char* what =
       state.ready ? "a worker ended before it called the kernel: " : "the worker program did not start: ";

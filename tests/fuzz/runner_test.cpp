@@ -259,6 +259,21 @@ TEST(Runner, SurvivesTheDeathOfItsWorker) {
   EXPECT_EQ(worker.run(run_of("bf16 q5 k6 d8"), "").status, RunStatus::ok);
 }
 
+TEST(Runner, TakesNoAnswerOfAnotherCase) {
+  Worker worker(faulty, {.seconds = 5});
+  EXPECT_EQ(worker.run(run_of("bf16 q5 k6 d8"), "answer_twice").status, RunStatus::ok);
+  std::this_thread::sleep_for(300ms);  // the kernel's second process has answered, too
+  const RunResult next = worker.run(run_of("bf16 q7 k6 d8"), "");
+  EXPECT_EQ(next.status, RunStatus::crash);
+  EXPECT_NE(next.message.find("not those of the case"), std::string::npos) << next.message;
+  EXPECT_EQ(worker.run(run_of("bf16 q7 k6 d8"), "").status, RunStatus::ok);
+}
+
+TEST(Runner, TakesALimitOfAnyLength) {
+  Worker worker(faulty, {.seconds = 1e300});
+  EXPECT_EQ(worker.run(run_of("bf16 q5 k6 d8"), "").status, RunStatus::ok);
+}
+
 TEST(Runner, LeavesNoWorkerBehindAKilledEngine) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);

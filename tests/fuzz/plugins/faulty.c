@@ -32,6 +32,8 @@ static int is(const char* config, const char* word) { return strcmp(config, word
 
 static flashproof_status supports(const flashproof_problem* p, const char* config, char* message, size_t size) {
   (void)p;
+  if (is(config, "leave_in_supports")) exit(0);
+  if (is(config, "crash_in_supports")) raise(SIGFPE);
   if (!is(config, "reject")) return FLASHPROOF_OK;
   snprintf(message, size, "not today");
   return FLASHPROOF_REJECTED;
@@ -67,6 +69,7 @@ static flashproof_status forward(const flashproof_call* c, const char* config, v
   if (is(config, "last_words")) fprintf(stderr, "cannot go on\n"), abort();
   if (is(config, "leave")) exit(3);
   if (is(config, "hang")) hang();
+  if (is(config, "answer_twice") && fork() == 0) usleep(100000);
   if (is(config, "past_end"))
     memset(row_of(&c->o, c->o.shape[0] - 1, last, c->o.shape[2] - 1) + c->o.stride[2] * width, 0, width);
   if (is(config, "before_start")) memset(o - 3 * width, 0, width);
