@@ -12,6 +12,7 @@
 
 #include "fuzz/build_info.h"
 #include "fuzz/device_memory.h"
+#include "fuzz/plug_in_code.h"
 #include "fuzz/sha256.h"
 #include "kernels/builtin.h"
 #include "reference/errors.h"
@@ -54,6 +55,7 @@ LoadedKernel load_plug_in(const std::string& path) {
   const auto fail = [&](const std::string& reason) { throw UnavailableError("plug-in " + path + ": " + reason); };
   if (!std::filesystem::exists(path)) fail("no such file");
   const std::string hash = sha256_of_file(path);
+  const PlugInCode loading(path, "loading it");
   void* library = dlopen(std::filesystem::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) fail(dlerror());
   const auto entry = reinterpret_cast<flashproof_kernel_entry_function>(dlsym(library, FLASHPROOF_KERNEL_SYMBOL));
@@ -190,6 +192,7 @@ bool supports(const LoadedKernel& kernel, const Problem& problem, const std::str
   if (!reason.empty()) return false;
   const flashproof_problem abi = abi_problem(problem);
   std::array<char, 512> message{};
+  const PlugInCode inside(kernel.path, "supports()");
   if (kernel.table->supports(&abi, config.c_str(), message.data(), message.size() - 1) == FLASHPROOF_OK) return true;
   reason = message[0] != 0 ? message.data() : "rejected without a reason";
   return false;
@@ -197,6 +200,7 @@ bool supports(const LoadedKernel& kernel, const Problem& problem, const std::str
 
 Subject subject_of(const LoadedKernel& kernel, const Problem& problem, const std::string& config) {
   const flashproof_problem abi = abi_problem(problem);
+  const PlugInCode inside(kernel.path, "arithmetic()");
   const char* arithmetic = kernel.table->arithmetic ? kernel.table->arithmetic(&abi, config.c_str()) : nullptr;
   return {kernel.name, config, kernel.table->features, kernel.table->conventions, arithmetic ? arithmetic : ""};
 }

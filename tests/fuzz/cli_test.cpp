@@ -106,6 +106,28 @@ TEST(CommandLine, WhatIsNotThereGets69) {
   EXPECT_EQ(run("fuzz --data /no/such/folder --cases 1 --out /tmp/never-made").code, 69);
 }
 
+TEST(CommandLine, APlugInThatEndsTheProgramIsNamedAndNoPass) {
+  const struct {
+    const char* words;
+    const char* says;
+  } table[] = {
+      {"unusable_6.so bf16", "its code (loading it) ended the program"},
+      {"unusable_7.so bf16", "its code (loading it) crashed"},
+      {"faulty.so 'bf16 d8' --config leave_in_supports", "its code (supports()) ended the program"},
+      {"faulty.so 'bf16 d8' --config crash_in_supports", "its code (supports()) crashed"},
+  };
+  for (const auto& row : table) {
+    const Result result = run(std::string("check " FLASHPROOF_TEST_PLUGINS "/") + row.words);
+    EXPECT_EQ(result.code, 69) << row.words;
+    EXPECT_TRUE(has(result.out, row.says)) << result.out;
+  }
+}
+
+TEST(CommandLine, ASizeBeyondTheMemoryIsRefused) {
+  for (const char* verb : {"check cpu:flash2", "bound", "gen -o /tmp/never-made"})
+    EXPECT_EQ(run(std::string(verb) + " 'q1 k2147483647 d256'").code, 69) << verb;
+}
+
 TEST(CommandLine, EveryVerbHasHelpThatOpensWithAnExample) {
   const Result all = run("--help");
   EXPECT_EQ(all.code, 0);

@@ -1,4 +1,7 @@
 /* Plug-ins that cannot be loaded; FAULT says why. */
+#include <signal.h>
+#include <stdlib.h>
+
 #include "kernels/flashproof_kernel.h"
 
 static flashproof_status supports(const flashproof_problem* p, const char* config, char* message, size_t size) {
@@ -12,7 +15,7 @@ static flashproof_status forward(const flashproof_call* c, const char* config, v
   return FLASHPROOF_OK;
 }
 
-enum { no_symbol, unknown_abi, other_abi, other_size, no_forward, no_supports };
+enum { no_symbol, unknown_abi, other_abi, other_size, no_forward, no_supports, leaves, crashes };
 
 static const flashproof_kernel kernel = {
     .struct_size = sizeof(flashproof_kernel) - (FAULT == other_size ? 8 : 0),
@@ -27,5 +30,7 @@ static const flashproof_kernel kernel = {
 #define flashproof_kernel_entry another_name
 #endif
 const flashproof_kernel* flashproof_kernel_entry(uint32_t abi) {
+  if (FAULT == leaves) exit(0);
+  if (FAULT == crashes) raise(SIGSEGV);
   return FAULT == unknown_abi || abi != FLASHPROOF_ABI ? NULL : &kernel;
 }
