@@ -186,6 +186,8 @@ Manifest parse_manifest(const std::string& text) {
     m.machine = json.at("machine");
     m.gpu = json.at("gpu");
     m.started = json.at("started");
+    if (m.kernel_hashes.size() != m.kernels.size())
+      throw UsageError("damaged flashproof-campaign: `kernel_hashes` must have one entry a kernel");
     return m;
   });
 }

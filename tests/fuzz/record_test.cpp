@@ -88,6 +88,8 @@ TEST(Record, ManifestsAndWitnessesAreReadBackWhole) {
   other.seed = 1;
   EXPECT_NE(citable_id(other), citable_id(m));
   EXPECT_THROW(parse_manifest(print(failing_record())), UsageError);
+  other.kernel_hashes.pop_back();
+  EXPECT_THROW(parse_manifest(print(other)), UsageError);
 
   Witness w;
   w.bucket = "cpu-flash2.bound.value.dK", w.kernel = "cpu:flash2", w.text = "bf16 q1 k1 d1", w.id = "0",
