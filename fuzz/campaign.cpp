@@ -29,6 +29,8 @@ double now() {
   return duration<double>(steady_clock::now().time_since_epoch()).count();
 }
 
+constexpr int most_jobs = 1024;  // each has a process a kernel
+
 std::string utc_time() {
   const std::time_t t = std::time(nullptr);
   char text[32];
@@ -56,7 +58,10 @@ std::vector<FileData> data_files(const std::vector<std::string>& paths) {
       found.push_back(path);
     }
     if (found.empty()) throw UnavailableError("no .safetensors file in " + path);
-    for (const std::string& file : found) files.push_back(FileData{file, "", 0, 0, 0});
+    for (const std::string& file : found) {
+      files.push_back(FileData{file, "", 0, 0, 0});
+      validate(files.back());
+    }
   }
   return files;
 }
@@ -341,6 +346,8 @@ std::string write_witnesses(const std::string& directory, const std::vector<Reco
 CampaignEnd run_campaign(const Settings& asked, const std::atomic<bool>& interrupt, const ShowProgress& progress) {
   const double start = now();
   Settings settings = asked;
+  if (settings.jobs > most_jobs)
+    throw UsageError("at most " + std::to_string(most_jobs) + " engine threads, not " + std::to_string(settings.jobs));
   if (!settings.resume) validate_check_ids(settings.checks);
   Manifest manifest = settings.resume ? read_manifest(settings.directory) : manifest_of(settings);
   if (settings.resume) settings = with_manifest(settings, manifest);

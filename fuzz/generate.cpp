@@ -30,6 +30,9 @@ uint64_t stream_seed(uint64_t campaign_seed, uint64_t index, uint64_t stream) {
   return x ^ (x >> 31);
 }
 
+constexpr int64_t most_values = 100'000;  // of one tunable
+
+/// Empty for what is no range or list, or too long a one.
 std::vector<int64_t> parse_values(const std::string& text) {
   std::vector<int64_t> values;
   if (text.find(':') != std::string::npos) {
@@ -37,8 +40,8 @@ std::vector<int64_t> parse_values(const std::string& text) {
     char colon;
     std::istringstream in(text);
     in >> from >> colon >> to >> colon >> step;
-    if (!in || step <= 0) return {};
-    for (int64_t v = from; v <= to; v += step) values.push_back(v);
+    if (!in || step <= 0 || from > to || (__int128(to) - from) / step >= most_values) return {};
+    for (int64_t n = 0; n <= (to - from) / step; ++n) values.push_back(from + n * step);
   } else {
     std::istringstream in(text);
     for (std::string word; std::getline(in, word, ',');) values.push_back(std::strtoll(word.c_str(), nullptr, 10));
@@ -277,10 +280,20 @@ Recipe draw_recipe(uint64_t seed) {
   return recipe;
 }
 
+/// [heads, tokens, head dim] of Q, K or V in the file.
+std::vector<int64_t> shape_in(const SafeTensors& content, const FileData& file, const char* name) {
+  const auto found = content.tensors.find(file.layer + name);
+  const bool usable = found != content.tensors.end() && found->second.shape.size() == 3;
+  if (!usable || std::count(found->second.shape.begin(), found->second.shape.end(), 0) > 0)
+    throw UsageError(file.path + ": needs a tensor `" + file.layer + name +
+                     "` of shape [heads, tokens, head dim], none of them 0");
+  return found->second.shape;
+}
+
 /// The problem takes the file's heads and head dims; lengths drawn stay, at most the file's.
 void fit_to_file(Case& c, const FileData& file) {
   const SafeTensors content = read_safetensors(file.path);
-  const auto shape = [&](const char* name) { return content.tensors.at(file.layer + name).shape; };
+  const auto shape = [&](const char* name) { return shape_in(content, file, name); };
   const std::vector<int64_t> q = shape("Q"), k = shape("K"), v = shape("V");
   Problem& p = c.problem;
   p.head_dim = q[2];
@@ -301,6 +314,11 @@ void fit_to_file(Case& c, const FileData& file) {
 
 }  // namespace
 
+void validate(const FileData& file) {
+  const SafeTensors content = read_safetensors(file.path);
+  for (const char* name : {"Q", "K", "V"}) shape_in(content, file, name);
+}
+
 std::vector<Tunable> parse_tunables(const LoadedKernel& kernel) {
   std::vector<Tunable> tunables;
   std::istringstream words(kernel.table->tunables ? kernel.table->tunables : "");
@@ -309,8 +327,9 @@ std::vector<Tunable> parse_tunables(const LoadedKernel& kernel) {
     Tunable tunable{word.substr(0, equals), {}};
     if (equals != std::string::npos) tunable.values = parse_values(word.substr(equals + 1));
     if (tunable.values.empty())
-      throw UnavailableError("kernel " + kernel.name + ": tunable `" + word +
-                             "` is neither name=from:to:step nor name=a,b,c (flashproof_kernel.tunables)");
+      throw UnavailableError(
+          "kernel " + kernel.name + ": tunable `" + word +
+          "` is neither name=from:to:step, of at most 100000 values, nor name=a,b,c (flashproof_kernel.tunables)");
     tunables.push_back(tunable);
   }
   return tunables;

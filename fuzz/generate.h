@@ -15,6 +15,9 @@
 
 namespace flashproof {
 
+/// UsageError unless cases can be cut from the file: Q, K and V, each [heads, tokens, head dim].
+void validate(const FileData&);
+
 /// One tunable and its legal values, from flashproof_kernel.tunables.
 struct Tunable {
   std::string name;

@@ -272,7 +272,8 @@ std::string header_of(const SafeTensors& file) {
 SafeTensors read_safetensors(const std::string& path) {
   std::error_code failure;
   const auto refuse = [&](const std::string& reason) { throw UsageError(path + ": " + reason); };
-  if (std::filesystem::is_directory(path, failure)) refuse("is a directory, a safetensors file is needed");
+  if (std::filesystem::exists(path, failure) && !std::filesystem::is_regular_file(path, failure))
+    refuse("is a folder or device, a safetensors file is needed");
   std::ifstream in(path, std::ios::binary);
   if (!in) throw UnavailableError(path + ": cannot be opened: " + std::strerror(errno));
   const uint64_t size = std::filesystem::file_size(path, failure);

@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <set>
 #include <thread>
+
+#include "reference/errors.h"
+#include "reference/safetensors.h"
 
 namespace flashproof {
 namespace {
@@ -70,6 +74,36 @@ TEST(Generate, KeepsTheCostNearTheRange) {
     largest = std::max(largest, pairs * double(p.heads));
   }
   EXPECT_LT(largest, 5e6);
+}
+
+TEST(Generate, RefusesTunablesThatAreNoneOrTooMany) {
+  flashproof_kernel table = {};
+  const LoadedKernel kernel{"mine", "", "", &table};
+  table.tunables = "tile_m=16:64:16 tile_n=4,8";
+  ASSERT_EQ(parse_tunables(kernel).size(), 2u);
+  EXPECT_EQ(parse_tunables(kernel)[0].values, (std::vector<int64_t>{16, 32, 48, 64}));
+  table.tunables = "a=0:9223372036854775807:4611686018427387904";
+  EXPECT_EQ(parse_tunables(kernel)[0].values.size(), 2u);
+  for (const char* wrong : {"tile", "tile=", "a=1:2:0", "a=2:1:1", "a=0:9223372036854775807:1"}) {
+    table.tunables = wrong;
+    EXPECT_THROW(parse_tunables(kernel), UnavailableError) << wrong;
+  }
+}
+
+TEST(Generate, RefusesDataFilesWithoutQKV) {
+  const std::string path = (std::filesystem::temp_directory_path() / "flashproof-no-qkv.safetensors").string();
+  SafeTensors file;
+  file.tensors["Q"] = {"F32", {1, 2, 4}, std::vector<uint8_t>(32)};
+  file.tensors["K"] = file.tensors["V"] = file.tensors["Q"];
+  write_safetensors(path, file);
+  EXPECT_NO_THROW(validate(FileData{path, "", 0, 0, 0}));
+  file.tensors["V"] = {"F32", {1, 0, 4}, {}};
+  write_safetensors(path, file);
+  EXPECT_THROW(validate(FileData{path, "", 0, 0, 0}), UsageError);
+  file.tensors.erase("V");
+  write_safetensors(path, file);
+  EXPECT_THROW(validate(FileData{path, "", 0, 0, 0}), UsageError);
+  std::filesystem::remove(path);
 }
 
 TEST(Coverage, EdgesAreTriedInOrder) {
