@@ -18,15 +18,17 @@ namespace {
 std::atomic<bool> interrupted = false;
 static_assert(std::atomic<bool>::is_always_lock_free);  // it is set from a signal handler
 
-void note_interrupt(int) {
+void note_interrupt(int signal) {
   interrupted = true;
-  std::signal(SIGINT, SIG_DFL);
+  std::signal(signal, SIG_DFL);
 }
 
 }  // namespace
 
 const std::atomic<bool>& interrupt_flag() { return interrupted; }
-void handle_interrupts() { std::signal(SIGINT, note_interrupt); }
+void handle_interrupts() {
+  for (int signal : {SIGINT, SIGTERM}) std::signal(signal, note_interrupt);
+}
 
 Case case_of_words(const std::vector<std::string>& words) { return parse_case(joined(words)); }
 
