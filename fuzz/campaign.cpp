@@ -74,6 +74,7 @@ std::vector<const LoadedKernel*> load_all(const std::vector<std::string>& names)
     std::string reason;
     if (!device_available(kernel, reason)) throw UnavailableError("kernel " + name + " cannot run here: " + reason);
     parse_tunables(kernel);
+    tile_of(kernel, "");
     kernels.push_back(&kernel);
   }
   return kernels;

@@ -15,6 +15,7 @@
 #include "fuzz/plug_in_code.h"
 #include "fuzz/sha256.h"
 #include "kernels/builtin.h"
+#include "reference/arithmetic.h"
 #include "reference/errors.h"
 #include "reference/nearest_word.h"
 
@@ -201,8 +202,15 @@ bool supports(const LoadedKernel& kernel, const Problem& problem, const std::str
 Subject subject_of(const LoadedKernel& kernel, const Problem& problem, const std::string& config) {
   const flashproof_problem abi = abi_problem(problem);
   const PlugInCode inside(kernel.path, "arithmetic()");
-  const char* arithmetic = kernel.table->arithmetic ? kernel.table->arithmetic(&abi, config.c_str()) : nullptr;
-  return {kernel.name, config, kernel.table->features, kernel.table->conventions, arithmetic ? arithmetic : ""};
+  const char* answer = kernel.table->arithmetic ? kernel.table->arithmetic(&abi, config.c_str()) : nullptr;
+  const std::string arithmetic = answer ? answer : "";
+  try {
+    parse_arithmetic(arithmetic);
+  } catch (const UsageError& error) {
+    throw UnavailableError("kernel " + kernel.name + ": its arithmetic() answers `" + arithmetic +
+                           "`, which cannot be read: " + error.what());
+  }
+  return {kernel.name, config, kernel.table->features, kernel.table->conventions, arithmetic};
 }
 
 }  // namespace flashproof

@@ -31,6 +31,7 @@ flashproof_problem abi_problem(const Problem&);
 uint64_t needed_features(const Problem&);
 /// Whether the kernel says it takes this problem and config; the reason if not.
 bool supports(const LoadedKernel&, const Problem&, const std::string& config, std::string& reason);
+/// What the checks know of the kernel. Throws UnavailableError where its arithmetic() answers no arithmetic.
 Subject subject_of(const LoadedKernel&, const Problem&, const std::string& config);
 
 }  // namespace flashproof

@@ -106,6 +106,15 @@ TEST(CommandLine, WhatIsNotThereGets69) {
   EXPECT_EQ(run("fuzz --data /no/such/folder --cases 1 --out /tmp/never-made").code, 69);
 }
 
+TEST(CommandLine, APlugInWhoseArithmeticIsNoneIsNamed) {
+  const std::string plugin = FLASHPROOF_TEST_PLUGINS "/unusable_8.so";
+  for (const std::string& words : {"check " + plugin + " bf16", "fuzz --cases 1 --out /tmp/never-made " + plugin}) {
+    const Result result = run(words);
+    EXPECT_EQ(result.code, 69) << result.out;
+    EXPECT_TRUE(has(result.out, plugin + ": its arithmetic() answers `tile=huge`")) << result.out;
+  }
+}
+
 TEST(CommandLine, APlugInThatEndsTheProgramIsNamedAndNoPass) {
   const struct {
     const char* words;

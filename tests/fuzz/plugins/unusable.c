@@ -1,4 +1,4 @@
-/* Plug-ins that cannot be loaded; FAULT says why. */
+/* Plug-ins that cannot be used; FAULT says why. */
 #include <signal.h>
 #include <stdlib.h>
 
@@ -15,13 +15,19 @@ static flashproof_status forward(const flashproof_call* c, const char* config, v
   return FLASHPROOF_OK;
 }
 
-enum { no_symbol, unknown_abi, other_abi, other_size, no_forward, no_supports, leaves, crashes };
+enum { no_symbol, unknown_abi, other_abi, other_size, no_forward, no_supports, leaves, crashes, bad_arithmetic };
+
+static const char* arithmetic(const flashproof_problem* p, const char* config) {
+  (void)p, (void)config;
+  return FAULT == bad_arithmetic ? "tile=huge" : "";
+}
 
 static const flashproof_kernel kernel = {
     .struct_size = sizeof(flashproof_kernel) - (FAULT == other_size ? 8 : 0),
     .abi = FLASHPROOF_ABI + (FAULT == other_abi ? 1 : 0),
     .name = "unusable",
     .version = "1",
+    .arithmetic = arithmetic,
     .supports = FAULT == no_supports ? NULL : supports,
     .forward = FAULT == no_forward ? NULL : forward,
 };
