@@ -104,6 +104,8 @@ TEST(CommandLine, WhatIsNotThereGets69) {
   EXPECT_EQ(run("check ./no_such_plugin.so bf16").code, 69);
   EXPECT_EQ(run("fuzz cpu:flash2 --cases 1 --out /proc/no_campaign_here").code, 69);
   EXPECT_EQ(run("fuzz --data /no/such/folder --cases 1 --out /tmp/never-made").code, 69);
+  for (const char* words : {"list kernels", "--help", "check cpu:flash2 bf16 --json"})
+    EXPECT_EQ(run(words, ">/dev/full 2>&1").code, 69) << words;
 }
 
 TEST(CommandLine, APlugInWhoseArithmeticIsNoneIsNamed) {
