@@ -128,6 +128,12 @@ Verb& Verb::number(const char* names, double& target, const char* help) {
 Verb& Verb::duration(const char* names, double& seconds, const char* help) {
   return parsed(names, help, "TIME", [&seconds](const std::string& text) { seconds = parse_duration(text); });
 }
+Verb& Verb::positive_duration(const char* names, double& seconds, const char* help) {
+  return parsed(names, help, "TIME", [&seconds](const std::string& text) {
+    seconds = parse_duration(text);
+    if (seconds == 0) throw UsageError("`" + text + "` is no time above 0");
+  });
+}
 Verb& Verb::list(const char* name, std::vector<std::string>& target, const char* help) {
   parsed(name, help, "A,B", [&target](const std::string& text) {
     target.clear();

@@ -24,6 +24,8 @@ class Verb {
   Verb& option(const char* names, int&, const char* help);
   /// A time as "90s", "10m", "2h" or plain seconds.
   Verb& duration(const char* names, double& seconds, const char* help);
+  /// Such a time above 0.
+  Verb& positive_duration(const char* names, double& seconds, const char* help);
   Verb& number(const char* names, double&, const char* help);
   /// Words divided by commas, in one argument; or the flag several times.
   Verb& list(const char* name, std::vector<std::string>&, const char* help);

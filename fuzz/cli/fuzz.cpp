@@ -156,7 +156,7 @@ void add_fuzz(CommandLine& line) {
   line.verb("fuzz", "random cases on kernels, each judged by every check",
             "fuzz cpu:flash2 ./mine.so --for 10m --out my-campaign", [o] { return fuzz(*o); })
       .words("KERNEL", s.kernels, false, "kernels to fuzz; every built-in one without")
-      .duration("--for", o->seconds, "stop after this time (60s)")
+      .positive_duration("--for", o->seconds, "stop after this time (60s)")
       .option("--cases", o->cases, "stop after so many cases")
       .option("--preset", o->preset, "named settings: smoke, ci or nightly (`flashproof list presets`)")
       .option("--seed", s.seed, "seed of the campaign (1); equal seeds give equal cases")
@@ -168,7 +168,7 @@ void add_fuzz(CommandLine& line) {
       .number("--work", o->work, "multiply-adds of a case, about (3e6)")
       .option("--max-findings", s.max_findings, "stop after so many different findings")
       .duration("--reduce-for", s.reduce_seconds, "time to reduce each finding (20s)")
-      .duration("--timeout", s.limits.seconds, "limit of one run, then it is a finding (20s)")
+      .positive_duration("--timeout", s.limits.seconds, "limit of one run, then it is a finding (20s)")
       .flag("--json", o->json, "one JSON object on stdout at the end");
 }
 

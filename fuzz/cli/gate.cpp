@@ -248,7 +248,7 @@ void add_gate(CommandLine& line) {
       .list("--check", s.checks, "only these checks")
       .option("--out", s.directory, "folder of the campaign (flashproof-campaigns/gate-TIME)")
       .duration("--reduce-for", s.reduce_seconds, "time to reduce each finding (20s)")
-      .duration("--timeout", s.limits.seconds, "limit of one run (20s)")
+      .positive_duration("--timeout", s.limits.seconds, "limit of one run (20s)")
       .flag("--json", o->json, "one JSON object on stdout");
 }
 

@@ -225,7 +225,7 @@ void add_mutants(CommandLine& line) {
       .word("DIR", o->directory, false,
             "folder of the planted bugs and their manifest.json (`mutants` beside the program)")
       .list("--only", o->only, "only these bugs, by name")
-      .duration("--for", o->seconds, "the campaign's time for each bug and seed (60s)")
+      .positive_duration("--for", o->seconds, "the campaign's time for each bug and seed (60s)")
       .option("--seeds", o->seeds, "seeds 1 to this (3)")
       .duration("--reduce-for", o->reduce_seconds, "time to reduce each finding (20s)")
       .flag("--json", o->json, "one JSON object on stdout");

@@ -83,7 +83,7 @@ void add_reduce(CommandLine& line) {
               "the campaign in which to look for an id (the newest in ./flashproof-campaigns)")
       .option("--out", o->out, "write the witness into this file")
       .duration("--for", o->seconds, "stop after this time (60s)")
-      .duration("--timeout", o->limits.seconds, "limit of one run (20s)")
+      .positive_duration("--timeout", o->limits.seconds, "limit of one run (20s)")
       .flag("--json", o->json, "the witness as JSON on stdout");
 }
 

@@ -71,7 +71,7 @@ void add_replay(CommandLine& line) {
               "the campaign in which to look for an id (the newest in ./flashproof-campaigns)")
       .option("--repeat", o->repeat, "run it so many times and count differences of bits and verdicts")
       .option("--dump", o->dump, "write inputs, output bits, exact values and bounds into this folder")
-      .duration("--timeout", o->limits.seconds, "limit of one run (20s)")
+      .positive_duration("--timeout", o->limits.seconds, "limit of one run (20s)")
       .flag("--in-process", o->in_process, "run the kernel in this process, for a debugger")
       .flag("--json", o->json, "one JSON object on stdout (an array with --repeat)");
 }

@@ -50,6 +50,8 @@ TEST(CommandLine, WrongWordsGet64TheNearestRightWordAndAnExample) {
       {"--vesion", "`--version`"},
       {"fuzz --sede 3", "`--seed`"},
       {"fuzz --for 3y", "10m"},
+      {"fuzz --for 0", "no time above 0"},
+      {"check cpu:flash2 bf16 --timeout 0s", "no time above 0"},
       {"fuzz --cases many", "no whole number"},
       {"fuzz --preset smok", "`smoke`"},
       {"check cpu:flsh2 bf16", "cpu:flash2"},
