@@ -34,6 +34,28 @@ constexpr const char* feature_names[] = {"backward",      "causal",
 static_assert(std::size(feature_names) == std::bit_width(unsigned(FLASHPROOF_FEATURE_NEGATIVE_OFFSET)));
 constexpr const char* dtype_names[dtype_count] = {"fp32", "bf16", "fp16", "e4m3", "e5m2"};
 
+/// The first convention outside its enumeration; "" if there is none.
+std::string unknown_convention(const flashproof_conventions& c) {
+  const struct {
+    const char* name;
+    int32_t value, last;
+  } conventions[] = {
+      {"empty_o", c.empty_o, FLASHPROOF_EMPTY_O_UNDEFINED}, {"empty_lse", c.empty_lse, FLASHPROOF_EMPTY_LSE_UNDEFINED},
+      {"lse_base", c.lse_base, FLASHPROOF_LSE_NONE},        {"tail", c.tail, FLASHPROOF_TAIL_UNDEFINED},
+      {"dropout", c.dropout, FLASHPROOF_DROPOUT_NONE},      {"saturates", c.saturates, 1},
+      {"bears_hidden_nan", c.bears_hidden_nan, 1},          {"deterministic", c.deterministic, 1}};
+  for (const auto& [name, value, last] : conventions)
+    if (value < 0 || value > last)
+      return std::string("its convention ") + name + " is " + std::to_string(value) + ", not of 0 to " +
+             std::to_string(last);
+  return "";
+}
+
+bool is_table_name(const std::string& name) {
+  constexpr const char* allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+  return !name.empty() && name.find_first_not_of(allowed) == std::string::npos;
+}
+
 /// The reason why the table cannot be used; "" if it can.
 std::string fault_of(const flashproof_kernel* table) {
   if (table == nullptr)
@@ -49,7 +71,9 @@ std::string fault_of(const flashproof_kernel* table) {
   if (table->name == nullptr || table->version == nullptr) return "its table lacks a name or version";
   if (table->memory != FLASHPROOF_HOST && table->memory != FLASHPROOF_CUDA)
     return "its memory is " + std::to_string(table->memory) + ", neither host nor CUDA";
-  return "";
+  if (!is_table_name(table->name))
+    return std::string("its name is '") + table->name + "', which is not made of letters, digits, '-' and '_'";
+  return unknown_convention(table->conventions);
 }
 
 LoadedKernel load_plug_in(const std::string& path) {

@@ -19,8 +19,8 @@ struct LoadedKernel {
 /// Built-in kernels, "cpu:..." first; "gpu:..." only in builds with CUDA.
 std::vector<std::string> builtin_kernels();
 /// `name` is a built-in's or a path ending in .so (anything with a '/'). Throws UsageError for an unknown name with the
-/// nearest one; UnavailableError for a plug-in that is missing, lacks the symbol, or is of another ABI, with the
-/// reason.
+/// nearest one; UnavailableError for a plug-in that is missing, lacks the symbol, is of another ABI or has a wrong
+/// name or convention, with the reason.
 const LoadedKernel& load_kernel(const std::string& name);
 /// Whether a device that the kernel needs is in this machine; the reason if not.
 bool device_available(const LoadedKernel&, std::string& reason);

@@ -60,6 +60,8 @@ TEST(KernelLibrary, SaysWhyAPlugInCannotBeUsed) {
       {"/unusable_3.so", "its table has 128 bytes, not 136"},
       {"/unusable_4.so", "lacks the function `forward`"},
       {"/unusable_5.so", "lacks the function `supports`"},
+      {"/unusable_9.so", "its name is 'un usable'"},
+      {"/unusable_10.so", "its convention lse_base is 3, not of 0 to 2"},
       {"/none.so", "no such file"},
   };
   static_assert(sizeof(flashproof_kernel) == 136);

@@ -15,7 +15,19 @@ static flashproof_status forward(const flashproof_call* c, const char* config, v
   return FLASHPROOF_OK;
 }
 
-enum { no_symbol, unknown_abi, other_abi, other_size, no_forward, no_supports, leaves, crashes, bad_arithmetic };
+enum {
+  no_symbol,
+  unknown_abi,
+  other_abi,
+  other_size,
+  no_forward,
+  no_supports,
+  leaves,
+  crashes,
+  bad_arithmetic,
+  bad_name,
+  bad_convention
+};
 
 static const char* arithmetic(const flashproof_problem* p, const char* config) {
   (void)p, (void)config;
@@ -25,8 +37,9 @@ static const char* arithmetic(const flashproof_problem* p, const char* config) {
 static const flashproof_kernel kernel = {
     .struct_size = sizeof(flashproof_kernel) - (FAULT == other_size ? 8 : 0),
     .abi = FLASHPROOF_ABI + (FAULT == other_abi ? 1 : 0),
-    .name = "unusable",
+    .name = FAULT == bad_name ? "un usable" : "unusable",
     .version = "1",
+    .conventions = {.lse_base = FAULT == bad_convention ? FLASHPROOF_LSE_NONE + 1 : 0},
     .arithmetic = arithmetic,
     .supports = FAULT == no_supports ? NULL : supports,
     .forward = FAULT == no_forward ? NULL : forward,
