@@ -118,6 +118,7 @@ std::vector<Record> read_records(const std::string& directory) {
       ++number;
       try {
         records.push_back(parse_record(text.substr(begin, end - begin)));
+        parse_case(records.back().text);  // a text that cannot be read is told with its line, too
       } catch (const UsageError& error) {
         throw UsageError(shard.string() + " line " + std::to_string(number) + ": " + error.what() +
                          ". Remove that line to go on; its case will be run again");

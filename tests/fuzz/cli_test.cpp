@@ -208,10 +208,15 @@ TEST(CommandLine, ACampaignIsFoundByIdResumesAndReports) {
   EXPECT_TRUE(has(run("report " + out + " --format junit").out, "<testsuite name=\"cpu:flash2\""));
   EXPECT_EQ(run("status " + out).code, 0);
 
-  std::ofstream(out + "/cases/shard-0.jsonl", std::ios::app) << "{\"format\":\"flashproof-case\"}\n";
-  const Result damaged = run("status " + out);
-  EXPECT_EQ(damaged.code, 64);
-  EXPECT_TRUE(has(damaged.out, "line 10")) << damaged.out;
+  auto other_case = nlohmann::json::parse(line);
+  other_case["case"] = "bf16 q3 kk1";
+  for (const std::string& wrong : {other_case.dump(), std::string("{\"format\":\"flashproof-case\"}")}) {
+    fs::copy(out, folder / "damaged", fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+    std::ofstream(folder / "damaged/cases/shard-0.jsonl", std::ios::app) << wrong << "\n";
+    const Result damaged = run("status " + (folder / "damaged"));
+    EXPECT_EQ(damaged.code, 64);
+    EXPECT_TRUE(has(damaged.out, "line 10")) << damaged.out;
+  }
 }
 
 TEST(CommandLine, GateFailsOnAFindingAcceptsAKnownOneAndReportsOneThatPassesAgain) {
