@@ -22,6 +22,7 @@ struct Options {
 
 int replay(const Options& o) {
   validate_check_ids(o.checks);
+  if (o.repeat < 1) throw UsageError("--repeat: a case runs at least 1 time, not " + std::to_string(o.repeat));
   NamedCase named = find_case(joined(o.words), o.campaign);
   if (!o.kernel.empty()) named.kernel = o.kernel;
   if (!o.on.empty()) named.kernel = o.on;
@@ -36,7 +37,7 @@ int replay(const Options& o) {
   std::string first_hash;
   int64_t different = 0;
   std::vector<JsonText> json;
-  for (int64_t n = 0; n < std::max<int64_t>(1, o.repeat) && !interrupt_flag(); ++n) {
+  for (int64_t n = 0; n < o.repeat && !interrupt_flag(); ++n) {
     const Execution e = execute_keeping(load_kernel(named.kernel), job, o.limits, o.in_process);
     const Status status = e.judgement.status();
     if (n == 0) first_hash = output_hash(e);

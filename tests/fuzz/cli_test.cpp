@@ -58,6 +58,7 @@ TEST(CommandLine, WrongWordsGet64TheNearestRightWordAndAnExample) {
       {"check cpu:flash2 bf17", "`bf16`"},
       {"check cpu:flash2 bf16 --check bond", "`bound`"},
       {"check cpu:flash2", "CASE"},
+      {"replay --kernel cpu:flash2 --repeat 0 bf16", "at least 1"},
       {"list kernel", "`kernels`"},
       {"trace --algorithm flash9", "`flash2`"},
       {"trace --scores 1,x --values 1,2", "`x`"},
