@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+#include <unistd.h>
 
 #include "reference/errors.h"
 #include "reference/inputs.h"
@@ -211,7 +212,7 @@ TEST(FileData, NarrowFormatsRoundOnceAndStayFinite) {
 }
 
 TEST(FileData, AFileOfAnotherFormIsRefused) {
-  const std::string path = testing::TempDir() + "flashproof_case_test.safetensors";
+  const std::string path = testing::TempDir() + "flashproof_case_test_" + std::to_string(getpid()) + ".safetensors";
   const auto refusal = [&](const SafeTensors& file) {
     write_safetensors(path, file);
     return refusal_of("data=file:" + path);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -13,7 +14,8 @@
 namespace flashproof {
 namespace {
 
-std::string test_path() { return testing::TempDir() + "flashproof_test.safetensors"; }
+// Tests may run side by side, a process each.
+std::string test_path() { return testing::TempDir() + "flashproof_test_" + std::to_string(getpid()) + ".safetensors"; }
 
 void write_bytes(const std::string& bytes) { std::ofstream(test_path(), std::ios::binary) << bytes; }
 
