@@ -49,7 +49,7 @@ TEST(CaseText, WhatIsIllegalIsRefusedWithAReason) {
       {"data=file", "did you mean `data=file:PATH`"},
       {"data=file:", "data=file needs a path"},
       {"data=file:/nowhere.safetensors", "unavailable: /nowhere.safetensors"},
-      {"data=file:/", "is a directory"},
+      {"data=file:/", "is a folder"},
       {"data=file:a%2", "two hexadecimal digits"},
       {"data=normal(1,2,3)", "takes 2 parameters"},
       {"data=exact(1)", "takes 0 parameters"},
