@@ -14,6 +14,14 @@
 namespace flashproof {
 namespace {
 
+/// Frees at its end what MPFR keeps for this thread, which would be lost when the thread ends.
+struct MpfrCacheOfThread {
+  MpfrCacheOfThread() = default;
+  MpfrCacheOfThread(const MpfrCacheOfThread&) = delete;
+  MpfrCacheOfThread& operator=(const MpfrCacheOfThread&) = delete;
+  ~MpfrCacheOfThread() { mpfr_free_cache2(MPFR_FREE_LOCAL_CACHE); }
+};
+
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr int most_bits = 4096;
 
@@ -113,6 +121,7 @@ Rounded round_element(const Inputs& in, OutputId id, int64_t index, DType dtype,
 }  // namespace
 
 Enclosure enclose(const Inputs& in, OutputId id, int64_t index, double wanted) {
+  const MpfrCacheOfThread cache;
   const Values values = value_double(in, sample_of(in.problem, id, index), 1, true);
   ElementValue value = element_double(values[id], index);
   int bits = 0;
@@ -126,6 +135,7 @@ Enclosure enclose(const Inputs& in, OutputId id, int64_t index, double wanted) {
 }
 
 Rounded correctly_rounded(const Inputs& in, OutputId id, int64_t index, DType dtype) {
+  const MpfrCacheOfThread cache;
   const Values values = value_double(in, sample_of(in.problem, id, index), 1, true);
   TieTest ties{in, {}};
   return round_element(in, id, index, dtype, element_double(values[id], index), ties);
@@ -138,6 +148,7 @@ void correctly_rounded_forward(const Inputs& in, Tensor& o, Tensor& lse) {
   Outputs outputs = make_outputs(forward.problem);
   const int64_t rows = outputs.lse.size(), value_dim = in.problem.value_dim;
   for_each_item(rows, 0, [&](int64_t row) {
+    const MpfrCacheOfThread cache;
     TieTest ties{forward, {}};
     const auto round = [&](OutputId id, Tensor& tensor, int64_t index) {
       const OutputValues& output = values[id];
@@ -146,13 +157,13 @@ void correctly_rounded_forward(const Inputs& in, Tensor& o, Tensor& lse) {
     };
     round(OutputId::lse, outputs.lse, row);
     for (int64_t c = 0; c < value_dim; ++c) round(OutputId::o, outputs.o, row * value_dim + c);
-    mpfr_free_cache2(MPFR_FREE_LOCAL_CACHE);  // what MPFR keeps for a thread would be lost with it
   });
   o = std::move(outputs.o);
   lse = std::move(outputs.lse);
 }
 
 std::string value_hex128(const Inputs& in, OutputId id, int64_t index) {
+  const MpfrCacheOfThread cache;
   const Values values = value_double(in, sample_of(in.problem, id, index), 1, true);
   const ElementValue value = element_double(values[id], index);
   if (std::isnan(value.mid)) return "nan";
