@@ -16,6 +16,7 @@
 #include "fuzz/campaign_directory.h"
 #include "fuzz/generate.h"
 #include "fuzz/reduce.h"
+#include "fuzz/steady_seconds.h"
 #include "oracle/value_threads.h"
 #include "reference/errors.h"
 
@@ -23,11 +24,6 @@ namespace flashproof {
 namespace {
 
 namespace fs = std::filesystem;
-
-double now() {
-  using namespace std::chrono;
-  return duration<double>(steady_clock::now().time_since_epoch()).count();
-}
 
 constexpr int most_jobs = 1024;  // each has a process a kernel
 

@@ -5,16 +5,12 @@
 #include <chrono>
 
 #include "fuzz/memory_plan.h"
+#include "fuzz/steady_seconds.h"
 #include "reference/errors.h"
 #include "reference/nearest_word.h"
 
 namespace flashproof {
 namespace {
-
-double now() {
-  using namespace std::chrono;
-  return duration<double>(steady_clock::now().time_since_epoch()).count();
-}
 
 bool wanted(const Job& job, const Check& check) {
   return job.checks.empty() || std::find(job.checks.begin(), job.checks.end(), check.id) != job.checks.end();

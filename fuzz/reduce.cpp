@@ -1,5 +1,6 @@
 // The passes of reduction, in the order they run; see reduce.h.
 #include "fuzz/reduce.h"
+#include "fuzz/steady_seconds.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,11 +11,6 @@
 
 namespace flashproof {
 namespace {
-
-double now() {
-  using namespace std::chrono;
-  return duration<double>(steady_clock::now().time_since_epoch()).count();
-}
 
 /// The state of one reduction; `keep` is the only place where a candidate is judged.
 struct Reduction {

@@ -12,6 +12,7 @@
 #include "fuzz/cli/verbs.h"
 #include "fuzz/generate.h"
 #include "fuzz/json_text.h"
+#include "fuzz/steady_seconds.h"
 #include "oracle/slow_problem.h"
 #include "oracle/value.h"
 
@@ -23,11 +24,6 @@ struct TestResult {
   bool passed;
   std::string figure;
 };
-
-double now() {
-  using namespace std::chrono;
-  return duration<double>(steady_clock::now().time_since_epoch()).count();
-}
 
 /// A plug-in or a compiler flag may have set flush-to-zero or another rounding, which would void every bound.
 TestResult floating_point() {
