@@ -125,13 +125,19 @@ struct ExactOps {
 };
 
 /// fp32 arithmetic, round to nearest after every operation (products too), the C library's expf, and P, dS and outputs
-/// rounded to their formats.
+/// rounded to their formats; P times 2^p_scale_log2, so that fp8 holds weights down to 2^-17 instead of 2^-9.
+/// FlashAttention 3 leaves that factor in P, in the row sum and in the accumulator, and the last division takes it out. Taken
+/// out of each P at once it gives the same numbers: a power of two commutes with fp32 rounding, subnormals aside.
 struct RoundedOps : ExactOps<float> {
-  DType p_format = DType::fp32, output_format = DType::fp32;
+  DType p_format = DType::fp32, ds_format = DType::fp32, output_format = DType::fp32;
+  int p_scale_log2 = 0;
 
   float exp(float x) const { return std::exp(x); }
-  float round_p(float x) const { return rounded(p_format, x); }
-  float round_ds(float x) const { return rounded(p_format, x); }
+  float round_p(float x) const {
+    const float scale = float(power_of_two(p_scale_log2));
+    return rounded(p_format, x * scale) / scale;
+  }
+  float round_ds(float x) const { return rounded(ds_format, x); }
   float round_output(float x) const { return rounded(output_format, x); }
 
  private:

@@ -47,7 +47,7 @@ flashproof_status guarded(char* message, size_t message_size, Function&& functio
 
 RoundedOps ops_of(const flashproof_problem& p) {
   RoundedOps ops;
-  ops.p_format = DType(p.dtype);
+  ops.p_format = ops.ds_format = DType(p.dtype);
   ops.output_format = DType(p.out_dtype);
   return ops;
 }

@@ -80,7 +80,7 @@ inline Outputs run(const SimulatedKernel& kernel, const Inputs& in, const Tensor
   Outputs out = make_outputs(p);
   SimulatedOps ops;
   ops.exp_error = kernel.exp_error;
-  ops.p_format = p.dtype;
+  ops.p_format = ops.ds_format = p.dtype;
   ops.output_format = output_dtype(p);
   const int64_t group = p.heads / p.kv_heads;
   for (int64_t b = 0; b < p.batch; ++b)
