@@ -145,7 +145,9 @@ struct GradientSums {
 };
 
 /// Half the least subnormal number of P's format, where the backward may read the P that the forward stored.
-double stored_underflow(const ErrorModel& model) { return model.normalized_first ? model.p.absolute : 0; }
+double stored_underflow(const ErrorModel& model) {
+  return model.normalized_first ? model.p.absolute / model.p_unit : 0;
+}
 
 /// P recomputed from L, and z g = z t_v <dO_i, v_j>, over a row's visible keys, with errors.
 struct Recomputed {
@@ -173,7 +175,8 @@ Recomputed recompute(const Inputs& in, const ErrorModel& model, const KeyPanel& 
     const int64_t n = scores.keys[k] - range.begin;
     const double z = scores.z[k], zg = z * t_v * dots[n];
     const double products =
-        z * t_v * (gamma * sizes[n] + flush * (d_o_sum + panel.v_sums[scores.keys[k]] + 2 * double(d_o.size())));
+        z * std::abs(t_v) *
+        (gamma * sizes[n] + flush * (d_o_sum + panel.v_sums[scores.keys[k]] + 2 * double(d_o.size())));
     r.log_p.push_back(scores.y[k] - state.l);
     double kappa = scores.error(k) + recomputed(model, scores.y[k], state.l) + state.l_error;
     // P as stored, divided by the row sum; a relative error e is a log-error of at most -ln(1 - e).
@@ -182,7 +185,7 @@ Recomputed recompute(const Inputs& in, const ErrorModel& model, const KeyPanel& 
     r.zg.push_back(zg);
     r.zg_error.push_back((1 + factors) * products + factors * std::abs(zg) +
                          (model.scores_stored ? z * model.stored.absolute : 0));
-    r.overflow |= !(sizes[n] * std::max(1.0, z * t_v) < fp32_range) ||
+    r.overflow |= !(sizes[n] * std::max(1.0, z * std::abs(t_v)) < fp32_range) ||
                   (model.scores_stored && std::abs(zg) > 0.99 * model.stored.largest);
   }
   return r;
@@ -360,7 +363,7 @@ KeyGradients key_gradients(const Inputs& in, const ErrorModel& model, const KeyP
   }
   const HeadIndex at = head_index(in, b, kv_head * group);
   KeyGradients result{dk.bounds(sigma_of(in, at), in, model, rows, seq_q * group, overflow),
-                      dv_sums.bounds(value_scale<double>(in, at), in, model, rows, seq_q * group, overflow)};
+                      dv_sums.bounds(std::abs(value_scale<double>(in, at)), in, model, rows, seq_q * group, overflow)};
   return result;
 }
 

@@ -224,7 +224,9 @@ struct Maximum {
 /// BOUNDS 4: kappa_j, for the keys and the sink.
 void weigh(const Inputs& in, const ErrorModel& model, const Maximum& top, ScoreRow& scores, WeightRow& row) {
   const size_t n = scores.keys.size();
-  const double log_sum = row.l - top.exact, steps = double(1 + row.rescales), shift = std::abs(std::log(model.p_unit));
+  // Normalised at each tile, a tile's weights are against its own maximum, and one more exponential moves them to the row's.
+  const double steps = double(1 + row.rescales + (model.each_tile ? 1 : 0));
+  const double log_sum = row.l - top.exact, shift = std::abs(std::log(model.p_unit));
   // Where the keys are split, each part's L is rounded and enters the combination: its row sum is at most n + 1.
   const double part_log = log_error(std::log(double(n) + 1));
   // `lowest`: the computed score. Any reference taken on the way lies between it and the highest.
@@ -253,6 +255,14 @@ void weigh(const Inputs& in, const ErrorModel& model, const Maximum& top, ScoreR
   row.sink_p = std::exp(sink - row.l);
   row.sink_kappa = error + argument(sink, top.high - distance) + model.exp * steps + model.exp_slope * distance;
   row.overflow |= n > 0 && sink - scores.largest > 80;  // exp(sink - max) overflows where the maximum leaves it out
+}
+
+/// BOUNDS 5: products, and divisions where O is kept normalised, between a tile's P v and the end. O is divided at tiles of
+/// which the row sees nothing, too.
+double rescale_error(const ErrorModel& model, const WeightRow& row, int64_t seq_k) {
+  if (!model.each_tile) return compounded(u, double(row.rescales));
+  const double tiles = std::ceil(double(seq_k) / std::max(model.tile_n, 1)) + 1;
+  return (1 + compounded(u, 2 * tiles)) * (1 + compounded(model.division, tiles)) - 1;
 }
 
 /// BOUNDS 5: the numerators' own errors.
@@ -286,7 +296,8 @@ void sum_weights(const ScoreRow& scores, double highest, WeightRow& row) {
 
 WeightRow weight_row(const Inputs& in, const ErrorModel& model, ScoreRow& scores) {
   WeightRow row;
-  row.overflow = scores.overflow || model.p_unit * dropout_scale(in.problem) > 0.9 * model.p.largest;
+  row.overflow = scores.overflow ||
+                 model.p_unit * (model.dropout_on_weights ? dropout_scale(in.problem) : 1) > 0.9 * model.p.largest;
   const size_t n = scores.keys.size();
   const bool has_sink = in.problem.sink;
   const double sink = has_sink ? double(in.sinks[scores.at.h]) : -infinity;
@@ -304,8 +315,9 @@ WeightRow weight_row(const Inputs& in, const ErrorModel& model, ScoreRow& scores
   row.reference = std::max(std::abs(low), std::abs(top.high));
   row.log_sum = std::max(std::abs(row.l - low), std::abs(row.l - top.high));
   weigh(in, model, top, scores, row);
-  row.row_sum = compounded(u, double(model.row_sum_depth(row.shape) + row.rescales + (has_sink ? 1 : 0)));
-  row.rescale = compounded(u, double(row.rescales));
+  row.row_sum = compounded(u, double(model.row_sum_depth(row.shape) + row.rescales + (has_sink ? 1 : 0) +
+                                     (model.each_tile ? row.shape.tiles : 0)));
+  row.rescale = rescale_error(model, row, scores.at.seq_k);
   row.p_error = numerator_error(in, model, row, n);
   sum_weights(scores, top.high, row);
   return row;
@@ -373,9 +385,11 @@ OutputRow output_row(const Inputs& in, const ErrorModel& model, const KeyPanel& 
     }
   }
   const int64_t pair = scores.at.b * scores.at.kv_heads + scores.at.kv_head;
-  const double t_v = in.v_descale[pair], steps = double(3 + row.rescales);
+  const double t_v = std::abs(double(in.v_descale[pair]));
+  const double steps = double(3 + row.rescales + (model.each_tile ? 3 * row.shape.tiles : 0));
   const double gamma = model.value_gamma(row.shape), a = row.p_error, b = row.row_sum;
-  const double unit = std::max(row.unit, model.normalized_first ? 1.0 : 0);
+  const double unit = std::max(row.unit, model.normalized_first ? 1.0 : 0),
+               unit_of_sums = std::max(unit, model.each_tile ? 1.0 : 0);
   const double products = 2 * double(n) * dropout_scale(in.problem);
   const double final_rounding = last_roundings(in, model, row);
   for (int64_t c = 0; c < dv; ++c) {
@@ -385,10 +399,10 @@ OutputRow output_row(const Inputs& in, const ErrorModel& model, const KeyPanel& 
     bound.p_rounding = scale * (a * magnitude[c] + model.p.absolute / model.p_unit * unit * plain[c]);
     bound.row_sum = scale * b * risen * o;
     bound.accumulation = scale * gamma * ((1 + a) * sized[c] + model.p_floor * unit * plain_sized[c]);
-    bound.underflow = scale * flush * unit * (steps * (plain[c] + double(n) * o) + products + steps);
+    bound.underflow = scale * flush * unit_of_sums * (steps * (plain[c] + double(n) * o) + products + steps);
     const double before = bound.before_output(), exact = t_v * o;
     bound.output = final_rounding * (exact + before) + model.output.absolute + flush;
-    result.o[c] *= t_v;
+    result.o[c] *= in.v_descale[pair];
     // The accumulator holds weights against the maximum so far: at most 1 each, or Z in all where there is one tile.
     const double unnormalised = (row.rescales == 0 ? row.largest_sum * magnitude[c] : plain[c]) * model.p_unit;
     const double accumulator = std::max(magnitude[c], model.divided_last ? unnormalised : 0);

@@ -176,8 +176,13 @@ ErrorModel error_model(const Problem& problem, const Arithmetic& arithmetic) {
   }
   if (arithmetic.tangent != Tangent::accurate) model.tangent_relative = 0x1p-11;
   if (arithmetic.tangent != Tangent::approximate) model.tangent_absolute = 12 * u;  // BOUNDS 3
-  model.normalized_first = arithmetic.normalized_first != Tristate::no;
-  model.divided_last = arithmetic.normalized_first != Tristate::yes;
+  const auto may_be = [&](Normalization n) {
+    return arithmetic.normalized == Normalization::unknown || arithmetic.normalized == n;
+  };
+  model.normalized_first = may_be(Normalization::first);
+  model.divided_last = may_be(Normalization::last);
+  model.each_tile = may_be(Normalization::each_tile);
+  model.dropout_on_weights = arithmetic.dropout != DropoutFactor::output;
   model.division = division_error(arithmetic.division);
   model.lanes = arithmetic.row_sum_lanes;
   model.tile_m = arithmetic.tile_m;

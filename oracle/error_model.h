@@ -49,13 +49,14 @@ struct ErrorModel {
   double reference = 0;  ///< L = M + ln l: relative error of M
 
   // Weights and the end of a row.
-  Conversion p, ds;                                   ///< P before P v; dS, and P in the backward
-  double p_unit = 1;                                  ///< 2^p_scale_log2
-  bool normalized_first = true, divided_last = true;  ///< which may be the case
-  double division = 0;                                ///< O / l
-  int lanes = 0, tile_m = 0, tile_n = 0, splits = 0;  ///< 0 unknown
-  bool split = true;                                  ///< keys may be split
-  bool sums_p_dp = true;                              ///< D may be sum_j P dP instead of <dO, O>
+  Conversion p, ds;                                                     ///< P before P v; dS, and P in the backward
+  double p_unit = 1;                                                    ///< 2^p_scale_log2
+  bool normalized_first = true, divided_last = true, each_tile = true;  ///< which may be the case
+  bool dropout_on_weights = true;                                       ///< 1 / (1 - rate) may multiply P
+  double division = 0;                                                  ///< O / l
+  int lanes = 0, tile_m = 0, tile_n = 0, splits = 0;                    ///< 0 unknown
+  bool split = true;                                                    ///< keys may be split
+  bool sums_p_dp = true;                                                ///< D may be sum_j P dP instead of <dO, O>
   Conversion output;
 
   /// Relative error of a dot product of length n (q.k, dO.v).

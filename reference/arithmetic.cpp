@@ -19,13 +19,15 @@ constexpr std::string_view exponential_names[] = {"", "ex2", "exp2f", "expf", "_
 constexpr std::string_view argument_names[] = {"", "fma2", "sub2", "sub"};
 constexpr std::string_view tangent_names[] = {"", "accurate", "approximate"};
 constexpr std::string_view no_yes_names[] = {"", "no", "yes"};
+constexpr std::string_view normalization_names[] = {"", "no", "yes", "each-tile"};
+constexpr std::string_view dropout_names[] = {"", "weights", "output"};
 constexpr std::string_view division_names[] = {"", "ieee", "approximate"};
 constexpr std::string_view d_names[] = {"", "exact", "rounded"};
 constexpr std::string_view format_names[] = {"fp32", "bf16", "fp16", "e4m3", "e5m2"};  // by DType
 
-constexpr std::string_view keys[] = {"tile",       "order",  "scores", "values",    "levels", "exp",
-                                     "arg",        "tanh",   "s",      "prescaled", "p",      "pscale",
-                                     "normalized", "rowsum", "splits", "division",  "ds",     "d"};
+constexpr std::string_view keys[] = {"tile",   "order",  "scores",    "values", "levels", "exp",        "arg",
+                                     "tanh",   "s",      "prescaled", "p",      "pscale", "normalized", "dropout",
+                                     "rowsum", "splits", "division",  "ds",     "d"};
 
 int index_of(std::span<const std::string_view> names, std::string_view value, std::string_view word) {
   const auto found = std::find(names.begin(), names.end(), value);
@@ -87,7 +89,8 @@ void read_token(std::string_view word, Arithmetic& a) {
   if (key == "prescaled") return void(a.prescaled = Tristate(index_of(no_yes_names, value, word)));
   if (key == "p") return void(a.p_format = index_of(format_names, value, word));
   if (key == "pscale") return void(a.p_scale_log2 = read_bounded(value, -64, 64, word));
-  if (key == "normalized") return void(a.normalized_first = Tristate(index_of(no_yes_names, value, word)));
+  if (key == "normalized") return void(a.normalized = Normalization(index_of(normalization_names, value, word)));
+  if (key == "dropout") return void(a.dropout = DropoutFactor(index_of(dropout_names, value, word)));
   if (key == "rowsum") return void(a.row_sum_lanes = read_bounded(value, 1, largest_count, word));
   if (key == "splits") return void(a.splits = read_bounded(value, 1, largest_count, word));
   if (key == "division") return void(a.division = Division(index_of(division_names, value, word)));
@@ -124,7 +127,8 @@ std::string print(const Arithmetic& a) {
   add_name("prescaled", no_yes_names, int(a.prescaled));
   add_format("p", a.p_format);
   add_count("pscale", a.p_scale_log2);
-  add_name("normalized", no_yes_names, int(a.normalized_first));
+  add_name("normalized", normalization_names, int(a.normalized));
+  add_name("dropout", dropout_names, int(a.dropout));
   add_count("rowsum", a.row_sum_lanes);
   add_count("splits", a.splits);
   add_name("division", division_names, int(a.division));

@@ -50,6 +50,21 @@ enum class Tangent {
   approximate,  ///< `tanh=approximate`: tanh.approx.f32, relative error 2^-11 (PTX ISA)
 };
 
+/// When P or O is divided by the row sum.
+enum class Normalization {
+  unknown,
+  last,      ///< `normalized=no`: O once, after the last tile
+  first,     ///< `normalized=yes`: P, before P v
+  each_tile  ///< `normalized=each-tile`: O at each tile by the row sum so far, and times it at the next (FlashAttention 1)
+};
+
+/// What dropout's 1 / (1 - rate) multiplies.
+enum class DropoutFactor {
+  unknown,
+  weights,  ///< `dropout=weights`: P, before it is rounded
+  output    ///< `dropout=output`: O
+};
+
 enum class TileOrder { unknown, ascending, descending };
 enum class Division { unknown, ieee, approximate };  ///< `approximate`: rcp.approx, 2^-23, then a product
 enum class Tristate { unknown, no, yes };
@@ -67,7 +82,8 @@ struct Arithmetic {
   Tristate prescaled = Tristate::unknown;  ///< `prescaled=no|yes`: q times scale rounded to the input dtype before q.k
   int p_format = -1;     ///< `p=fp32|bf16|fp16|e4m3|e5m2`: format P is rounded to before P v; -1 unknown
   int p_scale_log2 = 0;  ///< `pscale=8`: P times 2^8 (fp8)
-  Tristate normalized_first = Tristate::unknown;  ///< `normalized=no|yes`: P divided by the row sum before P v
+  Normalization normalized = Normalization::unknown;  ///< `normalized=no|yes|each-tile`
+  DropoutFactor dropout = DropoutFactor::unknown;     ///< `dropout=weights|output`
   int row_sum_lanes = 0;  ///< `rowsum=1|4|...`: partial sums a row, added serially each; 0 unknown
   int splits = 0;         ///< `splits=1|2|...`: at most so many parts of the keys, each with its own O and L
                           ///< in fp32, combined by exp(L_part - L); 1: not split, 0 unknown

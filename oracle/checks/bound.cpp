@@ -186,7 +186,7 @@ std::string undeclared_fields(const Arithmetic& a) {
                                                  {a.score_format < 0, "s"},
                                                  {a.prescaled == Tristate::unknown, "prescaled"},
                                                  {a.p_format < 0, "p"},
-                                                 {a.normalized_first == Tristate::unknown, "normalized"},
+                                                 {a.normalized == Normalization::unknown, "normalized"},
                                                  {a.row_sum_lanes == 0, "rowsum"},
                                                  {a.splits == 0, "splits"},
                                                  {a.division == Division::unknown, "division"}};

@@ -4,11 +4,13 @@
 // doubles what it keeps. A row that sees n = 2^k keys has the row sum n, whose reciprocal is exact, and
 //     O_i = (1/n) sum_j z_ij v_j,
 // whose sums are integers below 16 n: exact in fp32 for n <= 2^20, in an fp8 tensor core's 13 fraction bits for n <= 2^9. Where
-// P is normalised first, 1/n (2/n with dropout) must be a number of P's format. One rounding is left, that to the output's
+// P is normalised first, 1/n must be a number of P's format, times 2^k where P is (fp8: k = 8, n up to 2^17). Where O is kept
+// normalised between tiles, there must be one tile. One rounding is left, that to the output's
 // format, and it is known. A wrong key, a wrong tile edge, a wrong page or split changes the sum by at least 1/n.
 // L = ln n is not exact, nor is what is computed from it: the check is forward only, leaves L to the check `bound`, and applies only
 // to kernels that declare that they do not split the keys, as parts are combined by exp(L_part - L).
 // Source: numerics.md 4.4.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -22,11 +24,17 @@ namespace {
 int64_t most_keys(const Problem& p, const Arithmetic& arithmetic) {
   const bool fp8 = p.dtype == DType::e4m3 || p.dtype == DType::e5m2;
   int64_t most = fp8 ? 1 << 9 : 1 << 20;
-  if (arithmetic.normalized_first != Tristate::no) {
-    const Format format = format_of(arithmetic.p_format < 0 ? p.dtype : DType(arithmetic.p_format));
-    const int least =
-        format.emin - format.precision + 1;  // 2^least is the least subnormal number; fp32 ones may be flushed
-    most = std::min(most, int64_t(1) << std::min(20, -std::max(least, -126)));
+  // O is divided by counts that are no powers of two between tiles; what a kernel leaves undeclared it may do.
+  const bool divided_once =
+      arithmetic.normalized == Normalization::last || arithmetic.normalized == Normalization::first;
+  if (!divided_once && max_used_length(p.k, p.batch) > arithmetic.tile_n) return 0;
+  const Format format = format_of(arithmetic.p_format < 0 ? p.dtype : DType(arithmetic.p_format));
+  const double largest_weight = p.dropout && arithmetic.dropout != DropoutFactor::output ? 2 : 1;
+  if (std::ldexp(largest_weight, arithmetic.p_scale_log2) > format.largest) return 0;
+  if (arithmetic.normalized != Normalization::last) {
+    // 2^least is the least subnormal number of P's format, in units of P; fp32 ones may be flushed.
+    const int least = std::max(format.emin - format.precision + 1, -126) - arithmetic.p_scale_log2;
+    most = std::min(most, int64_t(1) << std::clamp(-least, 0, 20));
   }
   return most;
 }

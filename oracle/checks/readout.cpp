@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "oracle/checks/checks.h"
+#include "reference/arithmetic.h"
 
 namespace flashproof {
 namespace {
@@ -24,10 +25,13 @@ std::vector<int64_t> chunks_of(const Problem& p) {
 }
 
 bool applies(const Case& c, const Subject& subject) {
-  // fp8 P that is normalised first may underflow: 1/n below 2^-10.
-  const bool fp8 = c.problem.dtype == DType::e4m3 || c.problem.dtype == DType::e5m2;
-  const bool normalized = subject.arithmetic.find("normalized=no") == std::string::npos;
-  return !chunks_of(c.problem).empty() && !(fp8 && normalized && max_used_length(c.problem.k, c.problem.batch) > 512);
+  if (chunks_of(c.problem).empty()) return false;
+  const Arithmetic arithmetic = parse_arithmetic(subject.arithmetic);
+  if (arithmetic.normalized == Normalization::last || arithmetic.normalized == Normalization::each_tile) return true;
+  // P that is normalised first may underflow: 1/n must be at least the least number of P's format, in units of P.
+  const Format format = format_of(arithmetic.p_format < 0 ? c.problem.dtype : DType(arithmetic.p_format));
+  const double least = std::ldexp(1, format.emin - format.precision + 1 - arithmetic.p_scale_log2);
+  return double(max_used_length(c.problem.k, c.problem.batch)) * least <= 1;
 }
 
 std::vector<Run> plan(const Case& c, const Subject&) {

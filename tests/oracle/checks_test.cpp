@@ -219,8 +219,15 @@ TEST(ExactInputsCheck, AppliesWhereAllIsExact) {
   EXPECT_TRUE(applies("bf16 q1 k64 d8", ""));
   EXPECT_FALSE(applies("bf16 q1 k63 d8", ""));
   EXPECT_TRUE(applies("bf16 q1 k63 d8 window=0,open", ""));
-  EXPECT_FALSE(applies("bf16 q1 k64 d8", "splits=2"));
-  EXPECT_FALSE(applies("e4m3 q1 k1024 d8", "splits=1 normalized=yes p=e4m3")) << "1/1024 is below e4m3";
+  EXPECT_FALSE(applies("bf16 q1 k64 d8", "splits=2 normalized=no"));
+  EXPECT_FALSE(applies("bf16 q1 k64 d8", "splits=1")) << "O may be divided at each tile";
+  EXPECT_FALSE(applies("bf16 q1 k64 d8", "splits=1 normalized=each-tile tile=64x32"));
+  EXPECT_TRUE(applies("bf16 q1 k64 d8", "splits=1 normalized=each-tile tile=64x64"));
+  EXPECT_FALSE(applies("e4m3 q1 k512 d8", "splits=1 normalized=yes p=e4m3 pscale=-1")) << "1/1024 is below e4m3";
+  EXPECT_TRUE(applies("e4m3 q1 k512 d8", "splits=1 normalized=yes p=e4m3 pscale=8"));
+  EXPECT_TRUE(applies("e4m3 q1 k64 d8 dropout=0.5@1", "splits=1 normalized=no p=e4m3 pscale=8 dropout=output"));
+  EXPECT_FALSE(applies("e4m3 q1 k64 d8 dropout=0.5@1", "splits=1 normalized=no p=e4m3 pscale=8 dropout=weights"))
+      << "2 times 2^8 is above e4m3";
 }
 
 TEST(IsolationCheck, SeesLeaksAndStrayWrites) {
