@@ -2,6 +2,7 @@
 // page], j mod page, h).
 #include "kernels/cpu/call_view.h"
 
+#include <array>
 #include <bit>
 #include <functional>
 #include <numeric>
@@ -10,17 +11,30 @@
 namespace flashproof {
 namespace {
 
+/// The numbers of an 8-bit format by encoding.
+constexpr std::array<float, 256> decoded(DType dtype) {
+  std::array<float, 256> numbers;
+  for (uint32 bits = 0; bits < 256; ++bits) numbers[bits] = float(decode(dtype, bits));
+  return numbers;
+}
+constexpr std::array<float, 256> e4m3_numbers = decoded(DType::e4m3), e5m2_numbers = decoded(DType::e5m2);
+
 float read(const flashproof_tensor& t, int64_t offset) {
   switch (t.dtype) {
     case FLASHPROOF_FP32:
       return static_cast<const float*>(t.data)[offset];
     case FLASHPROOF_BF16:
       return std::bit_cast<float>(uint32(static_cast<const uint16_t*>(t.data)[offset]) << 16);
+    case FLASHPROOF_E4M3:
+      return e4m3_numbers[static_cast<const uint8_t*>(t.data)[offset]];
+    case FLASHPROOF_E5M2:
+      return e5m2_numbers[static_cast<const uint8_t*>(t.data)[offset]];
     default:
       return float(decode(DType::fp16, static_cast<const uint16_t*>(t.data)[offset]));
   }
 }
 
+/// Into fp32 or a 16-bit format.
 void write(const flashproof_tensor& t, int64_t offset, float x) {
   if (t.dtype == FLASHPROOF_FP32) {
     static_cast<float*>(t.data)[offset] = x;
@@ -109,12 +123,20 @@ void require(const flashproof_tensor& t, const char* name) {
   if (t.memory != FLASHPROOF_HOST) throw RejectedCall(std::string("tensor ") + name + " is not in host memory");
 }
 
+/// t_q, t_k or t_v of entry b and the kv head of query head h; 1 where there are none.
+float descale_of(const CallView& view, const flashproof_tensor& t, int64_t b, int64_t h) {
+  const int64_t kv_head = h / (view.problem.heads / view.problem.kv_heads);
+  return view.problem.descale ? read(t, b * t.stride[0] + kv_head * t.stride[1]) : 1;
+}
+
 void check_tensors(const CallView& view) {
   const flashproof_call& c = view.call;
   require(c.q, "q"), require(c.k, "k"), require(c.v, "v"), require(c.o, "o"), require(c.lse, "lse");
   if (view.problem.bias) require(c.bias, "bias");
   if (view.problem.sink) require(c.sink, "sink");
   if (view.problem.alibi) require(c.slopes, "slopes");
+  if (view.problem.descale)
+    require(c.q_descale, "q_descale"), require(c.k_descale, "k_descale"), require(c.v_descale, "v_descale");
 }
 
 }  // namespace
@@ -143,7 +165,7 @@ ScoreRule<float> load_rule(const CallView& view, int64_t b, int64_t h) {
   rule.mask = {p.causal != 0, p.top_left != 0, p.window_left, p.window_right};
   rule.seq_q = view.seq_q[b];
   rule.seq_k = view.seq_k[b];
-  rule.scale = p.scale;
+  rule.scale = p.scale * descale_of(view, call.q_descale, b, h) * descale_of(view, call.k_descale, b, h);
   rule.softcap = p.softcap;
   if (p.alibi == 1) rule.slope = read(call.slopes, h * call.slopes.stride[0]);
   if (p.alibi == 2) rule.slope = read(call.slopes, b * call.slopes.stride[0] + h * call.slopes.stride[1]);
@@ -155,7 +177,7 @@ ScoreRule<float> load_rule(const CallView& view, int64_t b, int64_t h) {
   rule.b = b;
   rule.h = h;
   // In double, so that the factor carries one fp32 rounding.
-  rule.value_factor = float(1 / (1 - double(p.dropout_rate)));
+  rule.value_factor = float(descale_of(view, call.v_descale, b, h) / (1 - double(p.dropout_rate)));
   if (p.bias) {
     const flashproof_tensor& t = call.bias;
     const int64_t rows = t.shape[2] == 1 ? 1 : rule.seq_q, keys = t.shape[3] == 1 ? 1 : rule.seq_k;

@@ -1,9 +1,12 @@
 #include "kernels/cpu/cpu_kernel.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <string_view>
+
+#include "reference/flash2.h"
 
 namespace flashproof {
 namespace {
@@ -12,12 +15,14 @@ void check(bool legal, const char* reason) {
   if (!legal) throw RejectedCall(reason);
 }
 
+bool is_fp8(const flashproof_problem& p) { return p.dtype == FLASHPROOF_E4M3 || p.dtype == FLASHPROOF_E5M2; }
+
 void check_problem(const flashproof_problem& p) {
   check(p.struct_size == sizeof(flashproof_problem), "problem has another struct_size: built against another header?");
-  check(p.dtype != FLASHPROOF_E4M3 && p.dtype != FLASHPROOF_E5M2, "fp8 is not supported: use bf16, fp16 or fp32");
-  check(p.dtype >= FLASHPROOF_FP32 && p.dtype <= FLASHPROOF_FP16, "unknown dtype: use bf16, fp16 or fp32");
-  check(p.out_dtype == p.dtype, "the output dtype must be the input's");
-  check(!p.descale, "descales are for fp8 alone");
+  check(p.dtype >= FLASHPROOF_FP32 && p.dtype <= FLASHPROOF_E5M2, "unknown dtype: use bf16, fp16, fp32, e4m3 or e5m2");
+  check(p.out_dtype == (is_fp8(p) ? FLASHPROOF_BF16 : p.dtype),
+        "the output dtype must be the input's, or bf16 for fp8");
+  check(is_fp8(p) || !p.descale, "descales are for fp8 alone");
   check(p.batch >= 1 && p.heads >= 1 && p.kv_heads >= 1, "batch, heads and kv_heads must be at least 1");
   check(p.heads % p.kv_heads == 0, "kv_heads must divide heads");
   check(p.head_dim >= 1 && p.value_dim >= 1, "head_dim and value_dim must be at least 1");
@@ -45,11 +50,28 @@ flashproof_status guarded(char* message, size_t message_size, Function&& functio
   }
 }
 
+/// P has the inputs' format; for fp8, e5m2 too, it is e4m3 times 2^8 (FlashAttention 3). What the backward rounds has the outputs'.
 RoundedOps ops_of(const flashproof_problem& p) {
   RoundedOps ops;
-  ops.p_format = ops.ds_format = DType(p.dtype);
-  ops.output_format = DType(p.out_dtype);
+  ops.p_format = is_fp8(p) ? DType::e4m3 : DType(p.dtype);
+  ops.p_scale_log2 = is_fp8(p) ? 8 : 0;
+  ops.ds_format = ops.output_format = DType(p.out_dtype);
   return ops;
+}
+
+/// The text of reference/arithmetic.h: RoundedOps over the algorithm's order of tiles.
+std::string arithmetic_text(const HeadAlgorithm& algorithm, const flashproof_problem& p, const TileConfig& config) {
+  constexpr const char* names[] = {"fp32", "bf16", "fp16", "e4m3", "e5m2"};
+  const RoundedOps ops = ops_of(p);
+  const auto tile = [](int64_t size, int64_t side) {
+    return std::to_string(size > 0 ? size : std::max<int64_t>(side, 1));
+  };
+  return "tile=" + tile(config.tile_m, p.max_seq_q) + "x" + tile(config.tile_n, p.max_seq_k) +
+         " order=" + algorithm.order + " scores=fp32 values=fp32 levels=" + std::to_string(config.levels) +
+         " exp=expf arg=sub tanh=accurate s=fp32 prescaled=no p=" + names[int(ops.p_format)] +
+         " pscale=" + std::to_string(ops.p_scale_log2) + " normalized=" + algorithm.normalized +
+         " dropout=output rowsum=1 splits=" + std::to_string(config.splits) +
+         " division=ieee ds=" + names[int(ops.ds_format)] + " d=rounded";
 }
 
 /// The call's problem and config, checked.
@@ -57,7 +79,7 @@ TileConfig check_call(const HeadAlgorithm& algorithm, const flashproof_call& cal
   check(call.struct_size == sizeof(flashproof_call), "call has another struct_size: built against another header?");
   check(call.problem != nullptr, "call has no problem");
   check_problem(*call.problem);
-  return parse_config(algorithm.tunables, config);
+  return parse_config(algorithm, config);
 }
 
 void forward_all(const HeadAlgorithm& algorithm, const CallView& view, const TileConfig& config) {
@@ -106,12 +128,13 @@ void backward_all(const HeadAlgorithm& algorithm, const CallView& view, const Ti
 
 }  // namespace
 
-const char* dtype_name(int32_t dtype) {
-  return dtype == FLASHPROOF_BF16 ? "bf16" : dtype == FLASHPROOF_FP16 ? "fp16" : "fp32";
+void backward_by_key_tiles(const RoundedOps& ops, const Head<float>& head, const TileConfig& config,
+                           const HeadOutputs<float>& stored, HeadGradients<float>& out) {
+  flash2_backward(ops, head, {config.tile_m, config.tile_n}, stored.o, stored.l, out);
 }
 
-TileConfig parse_config(std::span<const char* const> tunables, const char* config) {
-  TileConfig result;
+TileConfig parse_config(const HeadAlgorithm& algorithm, const char* config) {
+  TileConfig result = algorithm.defaults;
   std::string_view rest = config == nullptr ? "" : config;
   while (!rest.empty()) {
     const size_t end = rest.find_first_of(", ");
@@ -120,16 +143,19 @@ TileConfig parse_config(std::span<const char* const> tunables, const char* confi
     if (word.empty()) continue;
     const std::string_view key = word.substr(0, word.find('='));
     bool known = false;
-    for (const char* tunable : tunables) known = known || key == tunable;
+    for (const char* tunable : algorithm.tunables) known = known || key == tunable;
     if (!known) throw RejectedCall("config key '" + std::string(key) + "' is not one of this kernel's tunables");
     const std::string_view text = word.substr(key.size() < word.size() ? key.size() + 1 : key.size());
-    const int64_t largest = key == "splits" ? largest_split : largest_tile;
+    const int64_t largest = key == "splits" ? largest_split : key == "levels" ? 2 : largest_tile;
     int64_t value = 0;
     const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || stop != text.data() + text.size() || value < 1 || value > largest)
       throw RejectedCall("config '" + std::string(word) + "': " + std::string(key) + " is an integer from 1 to " +
                          std::to_string(largest));
-    (key == "tile_m" ? result.tile_m : key == "tile_n" ? result.tile_n : result.splits) = value;
+    (key == "tile_m"   ? result.tile_m
+     : key == "tile_n" ? result.tile_n
+     : key == "splits" ? result.splits
+                       : result.levels) = value;
   }
   return result;
 }
@@ -138,14 +164,14 @@ flashproof_status cpu_supports(const HeadAlgorithm& algorithm, const flashproof_
                                char* message, size_t message_size) {
   return guarded(message, message_size, [&] {
     check_problem(*problem);
-    parse_config(algorithm.tunables, config);
+    parse_config(algorithm, config);
   });
 }
 
 const char* cpu_arithmetic(const HeadAlgorithm& algorithm, const flashproof_problem* problem, const char* config) {
   thread_local std::string text;
   try {
-    text = algorithm.arithmetic(*problem, parse_config(algorithm.tunables, config));
+    text = arithmetic_text(algorithm, *problem, parse_config(algorithm, config));
   } catch (const RejectedCall&) {
     text.clear();
   }

@@ -1,7 +1,6 @@
-// What the CPU kernels share: config text, which problems they take, and the loops over entries and heads.
+// What the CPU kernels share: config text, which problems they take, their Arithmetic, and the loops over entries and heads.
 //
-// A kernel is an algorithm of reference/ for one head, with fp32 arithmetic; it has its own file, its own table, and names
-// its own Arithmetic.
+// A kernel is an algorithm of reference/ for one head, with fp32 arithmetic; it has its own file and its own table.
 #pragma once
 #include <span>
 #include <string>
@@ -11,25 +10,31 @@
 namespace flashproof {
 
 struct TileConfig {
-  int64_t tile_m = 64, tile_n = 64, splits = 4;
+  int64_t tile_m = 64, tile_n = 64;  ///< 0: the whole side is one tile
+  int64_t splits = 1;                ///< parts of the keys
+  int64_t levels = 1;                ///< 2: each tile's P v from zero, then added
 };
 constexpr int64_t largest_tile = 256, largest_split = 64;
 
-/// One head's algorithm. `tunables` are the config keys it takes, of tile_m, tile_n, splits.
+/// One head's algorithm. `tunables` are the config keys it takes, of tile_m, tile_n, splits, levels; the rest stay `defaults`.
+/// `order` and `normalized` are words of reference/arithmetic.h.
 struct HeadAlgorithm {
   std::span<const char* const> tunables;
+  TileConfig defaults;
+  const char *order, *normalized;
   HeadOutputs<float> (*forward)(const RoundedOps&, const Head<float>&, const TileConfig&);
   void (*backward)(const RoundedOps&, const Head<float>&, const TileConfig&, const HeadOutputs<float>& stored,
                    HeadGradients<float>&);
-  std::string (*arithmetic)(const flashproof_problem&, const TileConfig&);  ///< text of reference/arithmetic.h
 };
 
-/// "tile_m=64,tile_n=32" (commas or spaces). Throws RejectedCall for another key or a value out of range.
-TileConfig parse_config(std::span<const char* const> tunables, const char* config);
-/// The name of an input dtype in the text form of Arithmetic.
-const char* dtype_name(int32_t dtype);
+/// FlashAttention 2's backward, which FlashDecoding and FlashAttention 3 have too.
+void backward_by_key_tiles(const RoundedOps&, const Head<float>&, const TileConfig&, const HeadOutputs<float>& stored,
+                           HeadGradients<float>&);
 
-/// REJECTED, with a message, for fp8, descales, and whatever is not a legal problem; else OK.
+/// "tile_m=64,tile_n=32" (commas or spaces). Throws RejectedCall for another key or a value out of range.
+TileConfig parse_config(const HeadAlgorithm&, const char* config);
+
+/// REJECTED, with a message, for whatever is not a legal problem; else OK.
 flashproof_status cpu_supports(const HeadAlgorithm&, const flashproof_problem*, const char* config, char* message,
                                size_t message_size);
 /// The Arithmetic's text, valid until the next call on this thread; "" for a config that the kernel does not take.
@@ -39,14 +44,21 @@ flashproof_status cpu_forward(const HeadAlgorithm&, const flashproof_call*, cons
 flashproof_status cpu_backward(const HeadAlgorithm&, const flashproof_call*, const char* config, char* message,
                                size_t message_size);
 
-/// All but descales.
-constexpr uint64_t cpu_features = FLASHPROOF_FEATURE_BACKWARD | FLASHPROOF_FEATURE_CAUSAL | FLASHPROOF_FEATURE_WINDOW |
-                                  FLASHPROOF_FEATURE_TOP_LEFT | FLASHPROOF_FEATURE_GQA | FLASHPROOF_FEATURE_PACKED |
-                                  FLASHPROOF_FEATURE_SEQUSED | FLASHPROOF_FEATURE_PAGED | FLASHPROOF_FEATURE_VALUE_DIM |
-                                  FLASHPROOF_FEATURE_SOFTCAP | FLASHPROOF_FEATURE_ALIBI | FLASHPROOF_FEATURE_BIAS |
-                                  FLASHPROOF_FEATURE_SINK | FLASHPROOF_FEATURE_DROPOUT | FLASHPROOF_FEATURE_STRIDES |
-                                  FLASHPROOF_FEATURE_SCALE | FLASHPROOF_FEATURE_NEGATIVE_OFFSET;
-constexpr uint32_t cpu_dtypes = 1u << FLASHPROOF_FP32 | 1u << FLASHPROOF_BF16 | 1u << FLASHPROOF_FP16;
+constexpr uint64_t cpu_features =
+    FLASHPROOF_FEATURE_BACKWARD | FLASHPROOF_FEATURE_CAUSAL | FLASHPROOF_FEATURE_WINDOW | FLASHPROOF_FEATURE_TOP_LEFT |
+    FLASHPROOF_FEATURE_GQA | FLASHPROOF_FEATURE_PACKED | FLASHPROOF_FEATURE_SEQUSED | FLASHPROOF_FEATURE_PAGED |
+    FLASHPROOF_FEATURE_VALUE_DIM | FLASHPROOF_FEATURE_SOFTCAP | FLASHPROOF_FEATURE_ALIBI | FLASHPROOF_FEATURE_BIAS |
+    FLASHPROOF_FEATURE_SINK | FLASHPROOF_FEATURE_DROPOUT | FLASHPROOF_FEATURE_DESCALE | FLASHPROOF_FEATURE_STRIDES |
+    FLASHPROOF_FEATURE_SCALE | FLASHPROOF_FEATURE_NEGATIVE_OFFSET;
+constexpr uint32_t cpu_dtypes = 1u << FLASHPROOF_FP32 | 1u << FLASHPROOF_BF16 | 1u << FLASHPROOF_FP16 |
+                                1u << FLASHPROOF_E4M3 | 1u << FLASHPROOF_E5M2;
+
+/// The defaults, and an entry's bits depend on nothing but its own data.
+constexpr flashproof_conventions cpu_conventions() {
+  flashproof_conventions conventions = FLASHPROOF_DEFAULT_CONVENTIONS;
+  conventions.deterministic = FLASHPROOF_DETERMINISTIC_BATCH;
+  return conventions;
+}
 
 /// The table of a CPU kernel; `tunables` as flashproof_kernel has them. A template, since C functions carry no data.
 template <const HeadAlgorithm& algorithm>
@@ -61,7 +73,7 @@ constexpr flashproof_kernel cpu_kernel(const char* name, const char* tunables) {
       .features = cpu_features,
       .max_head_dim = 0,
       .head_dim_multiple = 1,
-      .conventions = FLASHPROOF_DEFAULT_CONVENTIONS,
+      .conventions = cpu_conventions(),
       .tunables = tunables,
       .arithmetic = [](const flashproof_problem* problem,
                        const char* config) { return cpu_arithmetic(algorithm, problem, config); },

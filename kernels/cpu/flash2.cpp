@@ -1,4 +1,4 @@
-// cpu:flash2: FlashAttention 2 (reference/flash2.h) in fp32 arithmetic, P and dS rounded to the input dtype.
+// cpu:flash2: FlashAttention 2 (reference/flash2.h) in fp32 arithmetic.
 #include "reference/flash2.h"
 
 #include "kernels/builtin.h"
@@ -11,20 +11,8 @@ HeadOutputs<float> forward_head(const RoundedOps& ops, const Head<float>& head, 
   return flash2_forward(ops, head, {config.tile_m, config.tile_n});
 }
 
-void backward_head(const RoundedOps& ops, const Head<float>& head, const TileConfig& config,
-                   const HeadOutputs<float>& stored, HeadGradients<float>& out) {
-  flash2_backward(ops, head, {config.tile_m, config.tile_n}, stored.o, stored.l, out);
-}
-
-std::string arithmetic_text(const flashproof_problem& problem, const TileConfig& config) {
-  const std::string dtype = dtype_name(problem.dtype);
-  return "tile=" + std::to_string(config.tile_m) + "x" + std::to_string(config.tile_n) +
-         " order=ascending scores=fp32 values=fp32 levels=1 exp=expf arg=sub tanh=accurate s=fp32 prescaled=no p=" +
-         dtype + " normalized=no rowsum=1 splits=1 division=ieee ds=" + dtype + " d=rounded";
-}
-
 constexpr const char* tunables[] = {"tile_m", "tile_n"};
-constexpr HeadAlgorithm algorithm{tunables, forward_head, backward_head, arithmetic_text};
+constexpr HeadAlgorithm algorithm{tunables, {}, "ascending", "no", forward_head, backward_by_key_tiles};
 
 constexpr flashproof_kernel kernel = cpu_kernel<algorithm>("cpu_flash2", "tile_m=1:256:1 tile_n=1:256:1");
 
