@@ -203,7 +203,9 @@ constexpr ConventionWord convention_words[] = {{"empty_o=zero", &C::empty_o, FLA
                                                {"bears_hidden_nan=no", &C::bears_hidden_nan, 0},
                                                {"bears_hidden_nan=yes", &C::bears_hidden_nan, 1},
                                                {"deterministic=no", &C::deterministic, 0},
-                                               {"deterministic=yes", &C::deterministic, 1}};
+                                               {"deterministic=yes", &C::deterministic, 1},
+                                               {"deterministic=any-layout", &C::deterministic, 2},
+                                               {"deterministic=any-batch", &C::deterministic, 3}};
 
 }  // namespace
 

@@ -39,11 +39,14 @@ std::string unknown_convention(const flashproof_conventions& c) {
   const struct {
     const char* name;
     int32_t value, last;
-  } conventions[] = {
-      {"empty_o", c.empty_o, FLASHPROOF_EMPTY_O_UNDEFINED}, {"empty_lse", c.empty_lse, FLASHPROOF_EMPTY_LSE_UNDEFINED},
-      {"lse_base", c.lse_base, FLASHPROOF_LSE_NONE},        {"tail", c.tail, FLASHPROOF_TAIL_UNDEFINED},
-      {"dropout", c.dropout, FLASHPROOF_DROPOUT_NONE},      {"saturates", c.saturates, 1},
-      {"bears_hidden_nan", c.bears_hidden_nan, 1},          {"deterministic", c.deterministic, 1}};
+  } conventions[] = {{"empty_o", c.empty_o, FLASHPROOF_EMPTY_O_UNDEFINED},
+                     {"empty_lse", c.empty_lse, FLASHPROOF_EMPTY_LSE_UNDEFINED},
+                     {"lse_base", c.lse_base, FLASHPROOF_LSE_NONE},
+                     {"tail", c.tail, FLASHPROOF_TAIL_UNDEFINED},
+                     {"dropout", c.dropout, FLASHPROOF_DROPOUT_NONE},
+                     {"saturates", c.saturates, 1},
+                     {"bears_hidden_nan", c.bears_hidden_nan, 1},
+                     {"deterministic", c.deterministic, FLASHPROOF_DETERMINISTIC_BATCH}};
   for (const auto& [name, value, last] : conventions)
     if (value < 0 || value > last)
       return std::string("its convention ") + name + " is " + std::to_string(value) + ", not of 0 to " +

@@ -114,6 +114,13 @@ typedef enum {
 typedef enum { FLASHPROOF_LSE_NATURAL, FLASHPROOF_LSE_BASE_2, FLASHPROOF_LSE_NONE } flashproof_lse_base;
 typedef enum { FLASHPROOF_TAIL_UNTOUCHED, FLASHPROOF_TAIL_ZERO, FLASHPROOF_TAIL_UNDEFINED } flashproof_tail;
 typedef enum { FLASHPROOF_DROPOUT_PHILOX, FLASHPROOF_DROPOUT_NONE } flashproof_dropout;
+/* How much may change around a batch entry while its O, L, dq, dk and dv keep every bit. Each promise holds those before it. */
+typedef enum {
+  FLASHPROOF_DETERMINISTIC_NO,
+  FLASHPROOF_DETERMINISTIC_CALL,   /* nothing but the content of the workspace: the same call gives the same bits */
+  FLASHPROOF_DETERMINISTIC_LAYOUT, /* strides and pages, too */
+  FLASHPROOF_DETERMINISTIC_BATCH   /* and the other entries: batch-invariant */
+} flashproof_deterministic;
 
 typedef struct {
   int32_t empty_o;          /* flashproof_empty_o: O of a row that sees no key (without sink) */
@@ -123,7 +130,7 @@ typedef struct {
   int32_t dropout;          /* flashproof_dropout */
   int32_t saturates;        /* 1: conversion of O to its format saturates instead of giving infinity */
   int32_t bears_hidden_nan; /* 1: NaN or infinity in keys hidden by mask or bias changes nothing */
-  int32_t deterministic;    /* 1: the same call gives the same bits */
+  int32_t deterministic;    /* flashproof_deterministic */
 } flashproof_conventions;
 
 /* O = 0 and L = -infinity for rows without keys, natural logarithm, tails untouched, Flashproof's Philox, deterministic. */
