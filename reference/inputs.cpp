@@ -24,13 +24,6 @@ int64_t Tensor::size() const {
   return product;
 }
 
-uint32_t Tensor::bits(int64_t index) const {
-  const size_t width = size_t(format_of(dtype).bits / 8);
-  uint32_t value = 0;
-  std::memcpy(&value, bytes.data() + size_t(index) * width, width);
-  return value;
-}
-
 void Tensor::set_bits(int64_t index, uint32_t value) {
   const size_t width = size_t(format_of(dtype).bits / 8);
   std::memcpy(bytes.data() + size_t(index) * width, &value, width);
