@@ -1,11 +1,13 @@
-// FlashAttention 2, forward and backward (Dao, 2307.08691, Algorithms 1 and 2).
+// FlashAttention 2, forward and backward (Dao, 2307.08691, Algorithms 1 and 2; `line` below is a line of these).
 //
 // Forward, for each tile of rows, over its tiles of keys in ascending order, with m = -inf, l = 0, O = 0 at first:
 //   S = Q K^T,  m' = max(m, rowmax S),  P = exp(S - m'),  l = exp(m - m') l + rowsum P,  O = exp(m - m') O + P V,  m = m'
 //   at the end  O = O / l,  L = m + ln l
 // Backward, for each tile of keys, over the tiles of rows, with D = rowsum(dO o O):
 //   S = Q K^T,  P = exp(S - L),  dV += P^T dO,  dP = dO V^T,  dS = P o (dP - D),  dQ += dS K,  dK += dS^T Q
-// A sink is a key with value 0 that every row has seen before its first tile: m = sink, l = 1.
+// Line 10 of Algorithm 1 prints diag(exp(m - m'))^-1 O, which section 3.1.1 shows to be a misprint for exp(m - m') O. Line 9
+// of Algorithm 2 loads O and dQ too: O has served in D, and dQ is what line 15 loads.
+// Tiles of which no row sees a key are passed over. A sink is a key with value 0 that every row has seen before its first tile: m = sink, l = 1.
 #pragma once
 #include "reference/head.h"
 
@@ -33,25 +35,50 @@ OnlineSoftmax<Number> start_rows(const Ops&, const Head<Number>& head, Span rows
   return state;
 }
 
-/// One tile of keys (Algorithm 1, lines 8 to 10).
+/// P of a tile in place of its scores, and with it m and l (Algorithm 1, line 9). Returns exp(m_before - m) of each row.
 template <class Ops, class Number = typename Ops::Number>
-void add_key_tile(const Ops& ops, const Head<Number>& head, Span rows, Span keys, OnlineSoftmax<Number>& state) {
-  Matrix<Number> p = score_tile(ops, head, rows, keys);
+std::vector<Number> add_to_softmax(const Ops& ops, const Head<Number>& head, Span rows, Span keys, Matrix<Number>& p,
+                                   OnlineSoftmax<Number>& state) {
   std::vector<Number> rescale(rows.size(), Number(1));
+  ops.hold(Array::p, rows.size(), keys.size());
+  ops.hold(Array::o, rows.size(), head.value_dim());
+  for (const Array array : {Array::maximum, Array::sum}) ops.hold(array, rows.size(), 1);
   for (int64 r = 0; r < rows.size(); ++r) {
     const Number maximum = ops.row_maximum(p.row(r), keys.size(), state.maximum[r]);
     const Number reference = finite_reference(ops, maximum);
     rescale[r] = ops.exp(state.maximum[r] - reference);
     for (int64 j = 0; j < keys.size(); ++j) p.row(r)[j] = ops.exp(p.row(r)[j] - reference);
     state.sum[r] = ops.row_sum(p.row(r), keys.size(), state.sum[r] * rescale[r]);
-    ops.rescale(state.accumulator.row(r), head.value_dim(), rescale[r]);
     state.maximum[r] = maximum;
     drop_and_round(ops, head.rule, rows.begin + r, keys, p.row(r));
   }
-  ops.multiply_add(state.accumulator.view(), p.view(), head.v.rows_between(keys.begin, keys.end));
+  return rescale;
+}
+
+template <class Ops, class Number = typename Ops::Number>
+void rescale_rows(const Ops& ops, const std::vector<Number>& rescale, OnlineSoftmax<Number>& state) {
+  Matrix<Number>& o = state.accumulator;
+  for (int64 r = 0; r < o.rows; ++r) ops.rescale(o.row(r), o.columns, rescale[r]);
+}
+
+template <class Ops, class Number = typename Ops::Number>
+void observe_rows(const Ops& ops, Span rows, Span keys, const std::vector<Number>& rescale,
+                  const OnlineSoftmax<Number>& state) {
   for (int64 r = 0; r < rows.size(); ++r)
     ops.observe({"tile", rows.begin + r, keys, state.maximum[r], state.sum[r], rescale[r], state.sum[r]},
                 state.accumulator.row(r));
+}
+
+/// One tile of keys (Algorithm 1, lines 7 to 10).
+template <class Ops, class Number = typename Ops::Number>
+void add_key_tile(const Ops& ops, const Head<Number>& head, Span rows, Span keys, OnlineSoftmax<Number>& state) {
+  ops.load(Array::k, "2307.08691 Algorithm 1, line 7", keys, head.k.columns);
+  ops.load(Array::v, "2307.08691 Algorithm 1, line 7", keys, head.value_dim());
+  Matrix<Number> p = score_tile(ops, head, rows, keys);                                 // line 8
+  const std::vector<Number> rescale = add_to_softmax(ops, head, rows, keys, p, state);  // line 9
+  rescale_rows(ops, rescale, state);                                                    // line 10
+  ops.multiply_add(state.accumulator.view(), p.view(), head.v.rows_between(keys.begin, keys.end));
+  observe_rows(ops, rows, keys, rescale, state);
 }
 
 /// L of a row; -infinity where nothing was seen.
@@ -60,7 +87,7 @@ Number log_sum_exp(const Ops& ops, const Number& maximum, const Number& sum) {
   return sum == Number(0) ? Ops::minus_infinity() : Number(finite_reference(ops, maximum) + ops.log(sum));
 }
 
-/// O and L of the rows (Algorithm 1, lines 12 to 14).
+/// O and L of the rows (Algorithm 1, lines 12 and 13).
 template <class Ops, class Number = typename Ops::Number>
 void finish_rows(const Ops& ops, const Head<Number>& head, Span rows, const OnlineSoftmax<Number>& state,
                  HeadOutputs<Number>& out) {
@@ -80,27 +107,55 @@ HeadOutputs<Number> flash2_forward(const Ops& ops, const Head<Number>& head, Til
   for (int64 i = 0; i < head.seq_q(); i += tile.rows) {
     const Span rows = tile_at(i, tile.rows, head.seq_q());
     const Span seen = keys_of_rows(head.rule, rows);
+    ops.load(Array::q, "2307.08691 Algorithm 1, line 4", rows, head.q.columns);
     OnlineSoftmax<Number> state = start_rows(ops, head, rows, true);
     for (int64 j = seen.begin / tile.keys * tile.keys; j < seen.end; j += tile.keys)
       add_key_tile(ops, head, rows, tile_at(j, tile.keys, head.seq_k()), state);
     finish_rows(ops, head, rows, state, out);
+    ops.store(Array::o, "2307.08691 Algorithm 1, line 14", rows, head.value_dim());
+    ops.store(Array::lse, "2307.08691 Algorithm 1, line 15", rows, 1);
   }
   return out;
+}
+
+/// D (Algorithm 2, line 4).
+template <class Ops, class Number = typename Ops::Number>
+std::vector<Number> deltas_by_tile(const Ops& ops, const Head<Number>& head, int64 tile_rows, const Matrix<Number>& o) {
+  std::vector<Number> delta(head.seq_q(), Number(0));
+  for (int64 i = 0; i < head.seq_q(); i += tile_rows) {
+    const Span rows = tile_at(i, tile_rows, head.seq_q());
+    for (const Array array : {Array::d_o, Array::o})
+      ops.load(array, "2307.08691 Algorithm 2, line 4", rows, head.value_dim());
+    set_row_deltas(ops, head, o, rows, delta);
+    ops.store(Array::delta, "2307.08691 Algorithm 2, line 4", rows, 1);
+  }
+  return delta;
 }
 
 /// Adds what one query head gives (Algorithm 2); o and l are the forward's outputs, as stored.
 template <class Ops, class Number = typename Ops::Number>
 void flash2_backward(const Ops& ops, const Head<Number>& head, TileSize tile, const Matrix<Number>& o,
                      const std::vector<Number>& l, HeadGradients<Number>& out) {
-  const std::vector<Number> delta = row_deltas(ops, head, o);
+  const int64 d = head.q.columns, value_dim = head.value_dim();
+  ops.store(Array::dq, "2307.08691 Algorithm 2, line 3", {0, head.seq_q()}, d);
+  const std::vector<Number> delta = deltas_by_tile(ops, head, tile.rows, o);  // line 4
   for (int64 j = 0; j < head.seq_k(); j += tile.keys) {
     const Span keys = tile_at(j, tile.keys, head.seq_k());
+    ops.load(Array::k, "2307.08691 Algorithm 2, line 6", keys, d);
+    ops.load(Array::v, "2307.08691 Algorithm 2, line 6", keys, value_dim);
     for (int64 i = 0; i < head.seq_q(); i += tile.rows) {
       const Span rows = tile_at(i, tile.rows, head.seq_q());
-      const Span seen = keys_of_rows(head.rule, rows);
-      if (seen.end <= keys.begin || keys.end <= seen.begin) continue;
-      add_gradient_tile(ops, head, rows, keys, gradient_tile(ops, head, rows, keys, l, delta, out.dbias), out);
+      if (!sees_any_of(head.rule, rows, keys)) continue;
+      ops.load(Array::q, "2307.08691 Algorithm 2, line 9", rows, d);
+      ops.load(Array::d_o, "2307.08691 Algorithm 2, line 9", rows, value_dim);
+      for (const Array array : {Array::lse, Array::delta}) ops.load(array, "2307.08691 Algorithm 2, line 9", rows, 1);
+      ops.load(Array::dq, "2307.08691 Algorithm 2, line 15", rows, d);
+      const GradientTile<Number> p_ds = gradient_tile(ops, head, rows, keys, l, delta, out.dbias);  // 10, 11, 13, 14
+      add_gradient_tile(ops, head, rows, keys, p_ds, out);                                          // 12, 15, 16
+      ops.store(Array::dq, "2307.08691 Algorithm 2, line 15", rows, d);
     }
+    ops.store(Array::dk, "2307.08691 Algorithm 2, line 18", keys, d);
+    ops.store(Array::dv, "2307.08691 Algorithm 2, line 18", keys, value_dim);
   }
   add_sink_gradient(ops, head.rule, l, delta, out.dsink);
 }

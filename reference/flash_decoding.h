@@ -2,7 +2,7 @@
 //
 // Each part runs FlashAttention 2 over its own keys and leaves O_s (normalised, before the value factor) and L_s. Then
 //   L = ln(sum_s exp(L_s) [+ exp(sink)]),   O = factor sum_s exp(L_s - L) O_s
-// Source: Dao, Haziza, Massa, Sizov, "Flash-Decoding for long-context inference", 2023; the composition of
+// Source: Dao, Haziza, Massa, Sizov, "Flash-Decoding for long-context inference", 2023, steps 1 to 3; the composition of
 // attention states of FlashInfer, 2501.01005, section 2.2. A single part is plain FlashAttention 2. There is no backward of
 // its own: that is FlashAttention 2's.
 #pragma once
@@ -63,9 +63,18 @@ HeadOutputs<Number> flash_decoding_forward(const Ops& ops, const Head<Number>& h
   for (int64 i = 0; i < head.seq_q(); i += tile.rows) {
     const Span rows = tile_at(i, tile.rows, head.seq_q());
     std::vector<HeadOutputs<Number>> results;
-    for (int64 part = 0; part < parts; ++part)
+    for (int64 part = 0; part < parts; ++part) {
+      const Span partial{part * head.seq_q() + rows.begin, part * head.seq_q() + rows.end};
+      ops.load(Array::q, "Flash-Decoding, step 2", rows, head.q.columns);
       results.push_back(attend_part(ops, head, rows, keys_of_part(part, parts, tile.keys, head.seq_k()), tile.keys));
+      ops.store(Array::part_o, "Flash-Decoding, step 2", partial, head.value_dim());
+      ops.store(Array::part_lse, "Flash-Decoding, step 2", partial, 1);
+      ops.load(Array::part_o, "Flash-Decoding, step 3", partial, head.value_dim());
+      ops.load(Array::part_lse, "Flash-Decoding, step 3", partial, 1);
+    }
     for (int64 r = 0; r < rows.size(); ++r) combine_parts(ops, head, results, r, i + r, out);
+    ops.store(Array::o, "Flash-Decoding, step 3", rows, head.value_dim());
+    ops.store(Array::lse, "Flash-Decoding, step 3", rows, 1);
   }
   return out;
 }

@@ -86,6 +86,13 @@ Span keys_of_rows(const ScoreRule<Number>& rule, Span rows) {
   return all;
 }
 
+/// Whether the mask may show a key of the tile to a row of it: what is passed over else.
+template <class Number>
+bool sees_any_of(const ScoreRule<Number>& rule, Span rows, Span keys) {
+  const Span seen = keys_of_rows(rule, rows);
+  return seen.begin < keys.end && keys.begin < seen.end;
+}
+
 /// A row that sees no key has gradients 0 whatever its q and dO hold, NaN included: a product with p = 0 would not do that.
 template <class Number>
 void clear_unseeing_rows(Head<Number>& head) {
@@ -126,6 +133,7 @@ Number score_slope(const Ops& ops, const ScoreRule<Number>& rule, const Number& 
 template <class Ops, class Number = typename Ops::Number>
 Matrix<Number> score_tile(const Ops& ops, const Head<Number>& head, Span rows, Span keys) {
   Matrix<Number> s(rows.size(), keys.size());
+  ops.hold(Array::s, rows.size(), keys.size());
   ops.multiply_add(s.view(), head.q.rows_between(rows.begin, rows.end), head.k_t.columns_between(keys.begin, keys.end));
   for (int64 i = rows.begin; i < rows.end; ++i)
     for (int64 j = keys.begin; j < keys.end; ++j) {
@@ -165,15 +173,23 @@ struct HeadGradients {
   Number dsink = Number(0);
 };
 
-/// D_i = <dO_i, O_i> for the O given, as stored.
+/// D_i = <dO_i, O_i> of the rows, for the O given, as stored.
+template <class Ops, class Number = typename Ops::Number>
+void set_row_deltas(const Ops& ops, const Head<Number>& head, const Matrix<Number>& o, Span rows,
+                    std::vector<Number>& delta) {
+  std::vector<Number> products(head.value_dim(), Number(0));
+  for (int64 i = rows.begin; i < rows.end; ++i) {
+    for (int64 c = 0; c < head.value_dim(); ++c) products[c] = head.d_o.row(i)[c] * o.row(i)[c];
+    delta[i] = ops.row_sum(products.data(), head.value_dim(), Number(0));
+  }
+}
+
+/// D of every row.
 template <class Ops, class Number = typename Ops::Number>
 std::vector<Number> row_deltas(const Ops& ops, const Head<Number>& head, const Matrix<Number>& o) {
-  std::vector<Number> products(head.value_dim(), Number(0)), deltas;
-  for (int64 i = 0; i < head.seq_q(); ++i) {
-    for (int64 c = 0; c < head.value_dim(); ++c) products[c] = head.d_o.row(i)[c] * o.row(i)[c];
-    deltas.push_back(ops.row_sum(products.data(), head.value_dim(), Number(0)));
-  }
-  return deltas;
+  std::vector<Number> delta(head.seq_q(), Number(0));
+  set_row_deltas(ops, head, o, {0, head.seq_q()}, delta);
+  return delta;
 }
 
 /// P (dropped, rounded) and dS0 (rounded) of a tile, recomputed from the scores and L; dbias collects dS before rounding.
@@ -187,6 +203,7 @@ GradientTile<Number> gradient_tile(const Ops& ops, const Head<Number>& head, Spa
                                    std::vector<Number>& dbias) {
   const ScoreRule<Number>& rule = head.rule;
   GradientTile<Number> tile{{rows.size(), keys.size()}, {rows.size(), keys.size()}};
+  for (const Array array : {Array::s, Array::p, Array::dp, Array::ds}) ops.hold(array, rows.size(), keys.size());
   ops.multiply_add(tile.p.view(), head.q.rows_between(rows.begin, rows.end),
                    head.k_t.columns_between(keys.begin, keys.end));
   ops.multiply_add(tile.ds.view(), head.d_o.rows_between(rows.begin, rows.end),
@@ -218,6 +235,8 @@ GradientTile<Number> gradient_tile(const Ops& ops, const Head<Number>& head, Spa
 template <class Ops, class Number = typename Ops::Number>
 void add_gradient_tile(const Ops& ops, const Head<Number>& head, Span rows, Span keys, const GradientTile<Number>& tile,
                        HeadGradients<Number>& out) {
+  ops.hold(Array::dk, keys.size(), head.q.columns);
+  ops.hold(Array::dv, keys.size(), head.value_dim());
   ops.multiply_add(out.dv.rows_between(keys.begin, keys.end), transposed(tile.p.view()),
                    head.d_o.rows_between(rows.begin, rows.end));
   ops.multiply_add(out.dk.rows_between(keys.begin, keys.end), transposed(tile.ds.view()),

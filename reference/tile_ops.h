@@ -11,6 +11,9 @@
 //   finish         accumulator / row sum times the value factor
 //   round_output   to the format of the output
 //   observe        told of each step; does nothing, save in a trace
+//   load store     told, where the published algorithm moves a tile between device memory and the chip, which array, by which
+//                  line of which paper, which rows and how many columns of it; they do nothing, save in reference/cost.cpp
+//   hold           told of a tile that is made on the chip; likewise
 // With ExactOps over a wide number type an algorithm is its mathematics; with RoundedOps it is what a kernel computes.
 // Sums and products that are not in this list (scale, bias, dP - D) are Number's own operators.
 #pragma once
@@ -54,6 +57,17 @@ struct Matrix {
     return {data.data() + begin, rows, end - begin, columns};
   }
 };
+
+/// The arrays of the algorithms, as `load`, `store` and `hold` name them.
+// clang-format off
+enum class Array {
+  q, k, v, d_o,                             ///< inputs
+  o, dq, dk, dv,                            ///< outputs
+  s, p, dp, ds,                             ///< scores, probabilities and their gradients
+  maximum, sum, lse, delta,                 ///< m, l, L and D, one number a row
+  part_o, part_maximum, part_sum, part_lse  ///< the result of a part of the keys, before it is combined with the others'
+};
+// clang-format on
 
 /// A tile's rows or keys: [begin, end).
 struct Span {
@@ -122,6 +136,9 @@ struct ExactOps {
   }
   Number round_output(const Number& x) const { return x; }
   void observe(const Step<Number>&, const Number* /*accumulator*/) const {}
+  void load(Array, const char* /*source*/, Span /*rows*/, int64 /*columns*/) const {}
+  void store(Array, const char* /*source*/, Span /*rows*/, int64 /*columns*/) const {}
+  void hold(Array, int64 /*rows*/, int64 /*columns*/) const {}
 };
 
 /// fp32 arithmetic, round to nearest after every operation (products too), the C library's expf, and P, dS and outputs
