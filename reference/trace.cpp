@@ -2,6 +2,8 @@
 #include "reference/trace.h"
 
 #include "reference/errors.h"
+#include "reference/flash1.h"
+#include "reference/flash3.h"
 #include "reference/flash_decoding.h"
 #include "reference/nearest_word.h"
 #include "reference/online_softmax.h"
@@ -38,7 +40,8 @@ Head<double> head_with_scores(const std::vector<double>& scores, const std::vect
   return head;
 }
 
-constexpr std::string_view names[] = {"standard", "online_softmax", "flash2", "flash_decoding"};
+constexpr std::string_view names[] = {"standard", "online_softmax", "rabe_staats",   "flash1",
+                                      "flash2",   "flash3",         "flash_decoding"};
 
 }  // namespace
 
@@ -60,8 +63,14 @@ std::vector<TraceStep> trace(std::string_view algorithm, const std::vector<doubl
     standard_forward(ops, head);
   else if (algorithm == "online_softmax")
     online_softmax_forward(ops, head, {1, tile});
+  else if (algorithm == "rabe_staats")
+    rabe_staats_forward(ops, head, {1, tile});
+  else if (algorithm == "flash1")
+    flash1_forward(ops, head, {1, tile});
   else if (algorithm == "flash2")
     flash2_forward(ops, head, {1, tile});
+  else if (algorithm == "flash3")
+    flash3_forward(ops, head, {1, tile}, false);
   else if (algorithm == "flash_decoding")
     flash_decoding_forward(ops, head, {1, tile}, parts);
   else

@@ -10,7 +10,8 @@
 namespace flashproof {
 
 struct TraceStep {
-  std::string phase;  ///< "row" (standard), "tile", "normaliser" and "output" (two passes), "combine" (parts)
+  std::string
+      phase;  ///< "row" (standard), "tile", "normaliser" and "output" (two passes), "chunk", "combine" (parts, chunks)
   int64 first_key = 0, end_key = 0;
   double maximum = 0;  ///< m, the largest score so far
   double sum = 0;      ///< l, the sum of exp(s_j - m)
@@ -20,7 +21,8 @@ struct TraceStep {
   std::optional<double> output;
 };
 
-/// "standard", "online_softmax", "flash2", "flash_decoding" (a part of the keys for each tile).
+/// "standard", "online_softmax", "rabe_staats" (a chunk of keys for each tile), "flash1", "flash2", "flash3",
+/// "flash_decoding" (a part of the keys for each tile).
 std::vector<std::string> traced_algorithms();
 /// The algorithm of reference/ on one row with these scores, and values of one channel. Throws UsageError for an unknown
 /// algorithm, unequal lengths, an empty list, or a tile below 1.

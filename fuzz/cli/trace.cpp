@@ -93,7 +93,8 @@ void add_trace(CommandLine& line) {
   auto o = std::make_shared<Options>();
   line.verb("trace", "an algorithm step by step on one row", "trace --algorithm all --tile 4",
             [o] { return trace_verb(*o); })
-      .option("--algorithm", o->algorithm, "standard, online_softmax, flash2, flash_decoding, or all (flash2)")
+      .option("--algorithm", o->algorithm,
+              fmt::format("{}, or all (flash2)", fmt::join(traced_algorithms(), ", ")).c_str())
       .option("--tile", o->tile, "keys a tile (4)")
       .list("--scores", o->scores, "scores of the row's keys")
       .list("--values", o->values, "one value a key")

@@ -6,6 +6,8 @@
 #include <boost/multiprecision/cpp_bin_float.hpp>
 
 #include "reference/errors.h"
+#include "reference/flash1.h"
+#include "reference/flash3.h"
 #include "reference/flash_decoding.h"
 #include "reference/online_softmax.h"
 #include "reference/standard.h"
@@ -82,19 +84,45 @@ std::string backward_difference(const Inputs& in, const ExactOutputs<Wide>& exac
   return "";
 }
 
+/// The forwards that have tiles.
+struct TiledForward {
+  const char* name;
+  std::function<HeadOutputs<Wide>(const Head<Wide>&, TileSize)> run;
+};
+const std::vector<TiledForward> tiled_forwards = {
+    {"online_softmax", [](auto& head, TileSize tile) { return online_softmax_forward(Ops(), head, tile); }},
+    {"rabe_staats", [](auto& head, TileSize tile) { return rabe_staats_forward(Ops(), head, tile); }},
+    {"flash1", [](auto& head, TileSize tile) { return flash1_forward(Ops(), head, tile); }},
+    {"flash2", [](auto& head, TileSize tile) { return flash2_forward(Ops(), head, tile); }},
+    {"flash3", [](auto& head, TileSize tile) { return flash3_forward(Ops(), head, tile, false); }},
+    {"flash3 in two levels", [](auto& head, TileSize tile) { return flash3_forward(Ops(), head, tile, true); }},
+    {"flash_decoding", [](auto& head, TileSize tile) { return flash_decoding_forward(Ops(), head, tile, tile.rows); }},
+};
+
+struct TiledBackward {
+  const char* name;
+  std::function<void(const Head<Wide>&, TileSize, const HeadOutputs<Wide>&, HeadGradients<Wide>&)> run;
+};
+const std::vector<TiledBackward> tiled_backwards = {
+    {"flash1", [](auto& head, TileSize tile, auto& stored,
+                  auto& out) { flash1_backward(Ops(), head, tile, stored.o, stored.l, out); }},
+    {"flash2", [](auto& head, TileSize tile, auto& stored,
+                  auto& out) { flash2_backward(Ops(), head, tile, stored.o, stored.l, out); }},
+};
+
 Inputs draw_case(int64_t longest) { return draw_inputs(draw_problem(DType::bf16, longest)); }
 
 RC_GTEST_PROP(algorithms, forward_is_exact_attention, ()) {
   const Inputs in = draw_case(9);
   const TileSize tile{draw(1, 10), draw(1, 10)};
-  const int64_t parts = draw(1, 5);
   const auto exact = exact_attention<Wide>(in);
-  RC_LOG() << print(in.problem) << " tile " << tile.rows << "x" << tile.keys << " parts " << parts;
+  RC_LOG() << print(in.problem) << " tile " << tile.rows << "x" << tile.keys;
   RC_ASSERT(forward_difference(in, exact, [](auto& head) { return standard_forward(Ops(), head); }) == "");
-  RC_ASSERT(forward_difference(in, exact, [&](auto& head) { return online_softmax_forward(Ops(), head, tile); }) == "");
-  RC_ASSERT(forward_difference(in, exact, [&](auto& head) { return flash2_forward(Ops(), head, tile); }) == "");
-  RC_ASSERT(forward_difference(in, exact,
-                               [&](auto& head) { return flash_decoding_forward(Ops(), head, tile, parts); }) == "");
+  RC_ASSERT(forward_difference(in, exact, [](auto& head) { return rabe_staats_recurrence(Ops(), head); }) == "");
+  for (const TiledForward& forward : tiled_forwards) {
+    RC_LOG() << " " << forward.name;
+    RC_ASSERT(forward_difference(in, exact, [&](auto& head) { return forward.run(head, tile); }) == "");
+  }
 }
 
 RC_GTEST_PROP(algorithms, backward_is_exact_attention, ()) {
@@ -105,8 +133,32 @@ RC_GTEST_PROP(algorithms, backward_is_exact_attention, ()) {
   RC_ASSERT(backward_difference(in, exact, [](auto& head, auto& stored, auto& out) {
               standard_backward(Ops(), head, stored.o, stored.l, out);
             }) == "");
-  RC_ASSERT(backward_difference(in, exact, [&](auto& head, auto& stored, auto& out) {
-              flash2_backward(Ops(), head, tile, stored.o, stored.l, out);
+  for (const TiledBackward& backward : tiled_backwards) {
+    RC_LOG() << " " << backward.name;
+    RC_ASSERT(backward_difference(in, exact, [&](auto& head, auto& stored, auto& out) {
+                backward.run(head, tile, stored, out);
+              }) == "");
+  }
+}
+
+/// P of a head from its scores and L: what Algorithm 0 stores.
+Matrix<Wide> stored_p(const Head<Wide>& head, const std::vector<Wide>& l) {
+  Matrix<Wide> p = score_tile(Ops(), head, {0, head.seq_q()}, {0, head.seq_k()});
+  for (int64_t i = 0; i < p.rows; ++i)
+    for (int64_t j = 0; j < p.columns; ++j)
+      p.row(i)[j] = sees(head.rule, i, j) ? Ops().exp(p.row(i)[j] - l[i]) : Wide(0);
+  return p;
+}
+
+RC_GTEST_PROP(algorithms, standard_backward_from_stored_p_is_exact, ()) {
+  Problem p = draw_problem(DType::bf16, 7);
+  p.softcap = 0;
+  p.bias.reset();
+  p.sink = false;
+  const Inputs in = draw_inputs(p);
+  RC_LOG() << print(p);
+  RC_ASSERT(backward_difference(in, exact_attention<Wide>(in), [](auto& head, auto& stored, auto& out) {
+              standard_backward_stored(Ops(), head, stored_p(head, stored.l), out);
             }) == "");
 }
 
@@ -128,16 +180,41 @@ TEST(algorithms, every_tile_size) {
   for (int64_t keys = 1; keys <= 12; ++keys)
     for (int64_t rows = 1; rows <= 6; ++rows) {
       const TileSize tile{rows, keys};
-      EXPECT_EQ(forward_difference(in, exact, [&](auto& h) { return online_softmax_forward(Ops(), h, tile); }), "");
-      EXPECT_EQ(forward_difference(in, exact, [&](auto& h) { return flash2_forward(Ops(), h, tile); }), "");
-      EXPECT_EQ(forward_difference(in, exact, [&](auto& h) { return flash_decoding_forward(Ops(), h, tile, rows); }),
-                "");
-      EXPECT_EQ(backward_difference(in, exact,
-                                    [&](auto& head, auto& stored, auto& out) {
-                                      flash2_backward(Ops(), head, tile, stored.o, stored.l, out);
-                                    }),
-                "");
+      for (const TiledForward& forward : tiled_forwards)
+        EXPECT_EQ(forward_difference(in, exact, [&](auto& head) { return forward.run(head, tile); }), "")
+            << forward.name << " " << rows << "x" << keys;
+      for (const TiledBackward& backward : tiled_backwards)
+        EXPECT_EQ(backward_difference(
+                      in, exact, [&](auto& head, auto& stored, auto& out) { backward.run(head, tile, stored, out); }),
+                  "")
+            << backward.name << " " << rows << "x" << keys;
     }
+}
+
+/// The same operations in the same order: FlashAttention 3 in one level is FlashAttention 2 with the keys' tiles reversed. On
+/// whole tiles without a mask that is the head with its tiles of keys in reverse order, bit for bit in fp32.
+TEST(algorithms, flash3_is_flash2_from_the_last_tile) {
+  Case c;
+  c.problem.q.slot = 5;
+  c.problem.k.slot = 12;
+  c.problem.head_dim = c.problem.value_dim = 8;
+  const Inputs in = make_inputs(c);
+  Head<float> head = head_of<float>(in, head_index(in, 0, 0)), reversed = head;
+  for (int64_t j = 0; j < 12; ++j)
+    for (int64_t channel = 0; channel < 8; ++channel) {
+      const int64_t from = (2 - j / 4) * 4 + j % 4;
+      reversed.k.row(j)[channel] = head.k.row(from)[channel];
+      reversed.v.row(j)[channel] = head.v.row(from)[channel];
+    }
+  reversed.k_t = transpose(reversed.k);
+  reversed.v_t = transpose(reversed.v);
+  RoundedOps ops;
+  ops.p_format = DType::bf16;
+  const HeadOutputs<float> a = flash3_forward(ops, head, {2, 4}, false), b = flash2_forward(ops, reversed, {2, 4});
+  EXPECT_EQ(a.o.data, b.o.data);
+  EXPECT_EQ(a.l, b.l);
+  EXPECT_NE(a.o.data, flash2_forward(ops, head, {2, 4}).o.data);
+  EXPECT_NE(a.o.data, flash3_forward(ops, head, {2, 4}, true).o.data);
 }
 
 /// FlashAttention 2 without the rescale of earlier sums: what the property must not let pass.
@@ -170,6 +247,32 @@ TEST(trace, eight_keys_in_tiles_of_four) {
   EXPECT_EQ(steps[1].maximum, 4);
   EXPECT_NEAR(steps[1].rescale, std::exp(-1.0), 1e-15);
   EXPECT_NEAR(*steps[1].output, 61.69, 0.005);
+}
+
+TEST(trace, flash3_starts_with_the_last_tile) {
+  const std::vector<TraceStep> steps = trace("flash3", example_scores, example_values, 4);
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[0].first_key, 4);
+  EXPECT_NEAR(*steps[0].output, 76.12, 0.005);
+  EXPECT_EQ(steps[1].rescale, 1);
+  EXPECT_NEAR(*steps[1].output, 61.69, 0.005);
+}
+
+TEST(trace, flash1_keeps_the_normalised_output_that_flash2_ends_with) {
+  for (int64 tile = 1; tile <= 9; ++tile) {
+    const std::vector<TraceStep> one = trace("flash1", example_scores, example_values, tile);
+    const std::vector<TraceStep> two = trace("flash2", example_scores, example_values, tile);
+    ASSERT_EQ(one.size(), two.size());
+    for (size_t n = 0; n < one.size(); ++n) EXPECT_NEAR(*one[n].output, *two[n].output, 1e-10) << tile << " step " << n;
+  }
+}
+
+TEST(trace, rabe_staats_combines_chunks_that_know_nothing_of_each_other) {
+  const std::vector<TraceStep> steps = trace("rabe_staats", example_scores, example_values, 4);
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_NEAR(*steps[0].output, 30.81, 0.005);
+  EXPECT_NEAR(*steps[1].output, 76.12, 0.005);
+  EXPECT_EQ(steps[2].phase, "combine");
 }
 
 TEST(trace, every_algorithm_and_tile_ends_at_the_exact_output) {
