@@ -5,7 +5,9 @@
 namespace flashproof {
 
 const flashproof_kernel* cpu_standard_kernel();  ///< kernels/cpu/standard.cpp: materialised scores
+const flashproof_kernel* cpu_flash1_kernel();    ///< kernels/cpu/flash1.cpp: FlashAttention 1
 const flashproof_kernel* cpu_flash2_kernel();    ///< kernels/cpu/flash2.cpp: FlashAttention 2
+const flashproof_kernel* cpu_flash3_kernel();    ///< kernels/cpu/flash3.cpp: FlashAttention 3
 const flashproof_kernel* cpu_decode_kernel();    ///< kernels/cpu/decode.cpp: FlashDecoding, split KV and combine
 #ifdef FLASHPROOF_HAVE_CUDA
 const flashproof_kernel* gpu_standard_kernel();  ///< kernels/standard.cu: materialised scores

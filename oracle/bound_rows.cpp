@@ -405,7 +405,7 @@ OutputRow output_row(const Inputs& in, const ErrorModel& model, const KeyPanel& 
     result.o[c] *= in.v_descale[pair];
     // The accumulator holds weights against the maximum so far: at most 1 each, or Z in all where there is one tile.
     const double unnormalised = (row.rescales == 0 ? row.largest_sum * magnitude[c] : plain[c]) * model.p_unit;
-    const double accumulator = std::max(magnitude[c], model.divided_last ? unnormalised : 0);
+    const double accumulator = std::max(magnitude[c], model.divided_last || model.each_tile ? unnormalised : 0);
     if (row.overflow || !(accumulator * std::max(1.0, t_v) < fp32_range) ||
         !(exact + bound.total() <= model.output.largest))
       bound.output = infinity;
