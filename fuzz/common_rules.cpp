@@ -27,7 +27,7 @@ struct PlainHead {
 
   int64_t q_at(int64_t i, int64_t width) const { return ((row0 + i) * p.heads + h) * width; }
   int64_t k_at(int64_t j, int64_t width) const { return ((key0 + j) * p.kv_heads + kv_head) * width; }
-  double round(double x) const { return round_to(p.dtype, x); }
+  double round(double x) const { return round_to(output_dtype(p), x); }
   double dot(const Tensor& a, int64_t a_at, const Tensor& b, int64_t b_at, int64_t width) const {
     double sum = 0;
     for (int64_t c = 0; c < width; ++c) sum += a.at(a_at + c) * b.at(b_at + c);
@@ -45,7 +45,7 @@ struct PlainHead {
     return s + bias_at(in, b, h, i, j);
   }
 
-  /// p_ij of row i in the input format; zeros where the row sees no key.
+  /// p_ij of row i, for fp8 by way of e4m3 (FlashAttention 3's tests); zeros where the row sees no key.
   std::vector<double> weights(int64_t i) const {
     std::vector<double> w(seq_k, -INFINITY);
     double top = -INFINITY, sum = 0;
@@ -53,6 +53,8 @@ struct PlainHead {
       if (sees(in, b, h, i, j)) top = std::max(top, w[j] = score(i, j));
     for (double& x : w) sum += x = top == -INFINITY ? 0 : std::exp(x - top);
     for (double& x : w) x = sum == 0 ? 0 : round(x / sum);
+    if (output_dtype(p) != p.dtype)
+      for (double& x : w) x = round_to(DType::e4m3, x);
     return w;
   }
 
@@ -96,7 +98,7 @@ void sum_groups(const Problem& p, const std::vector<double>& by_head, int64_t wi
       for (int64_t c = 0; c < width; ++c) {
         double sum = 0;
         for (int64_t h = g * group; h < (g + 1) * group; ++h)
-          sum += round_to(p.dtype, by_head[(j * p.heads + h) * width + c]);
+          sum += round_to(out.dtype, by_head[(j * p.heads + h) * width + c]);
         out.set_bits((j * p.kv_heads + g) * width + c, encode(out.dtype, sum));
       }
 }
@@ -134,7 +136,7 @@ RuleVerdict judge(const std::string& text, OutputId id, const Tensor& out, const
 
 /// The case in the first format that the kernel takes; nothing when it takes none.
 bool accepted(const LoadedKernel& kernel, const char* words, Case& c) {
-  for (const char* dtype : {"bf16 ", "fp16 ", "fp32 "}) {
+  for (const char* dtype : {"bf16 ", "fp16 ", "fp32 ", "e4m3 ", "e5m2 "}) {
     std::string reason;
     c = parse_case(std::string(dtype) + words + " seed=1");
     if (supports(kernel, c.problem, "", reason)) return true;
