@@ -20,11 +20,14 @@ struct Where {
 Where locate(const Problem&, OutputId, int64_t index);
 std::string print(const Where&);  ///< "O[b=0 i=3 h=1 c=17]"
 
-/// Largest observed / bound of one output.
+/// Largest observed / bound of one output, and the sizes behind it at that element.
 struct OutputRatio {
   OutputId output;
   double ratio = 0;
   int64_t index = -1;
+  double error = 0;  ///< |observed - exact|
+  double bound = 0;  ///< the most that it may be
+  double ulp = 0;    ///< of the output's format at the exact value; 0: no number was expected there, or none came
 };
 
 /// A wrong answer and whether this check would have rejected it on this case.

@@ -63,9 +63,18 @@ Sample rows_to_judge(const Judging& j) {
   return sample(farthest_rows(j.in, j.outputs.o, sample_work, most_suspect_rows, j.c.recipe.seed));
 }
 
+/// Notes the ratio of an error to its bound, and of the output's largest the sizes behind it; returns it.
+double note_error(Judging& j, OutputId id, int64_t index, double error, double bound, double ulp) {
+  const double ratio = error == 0 ? 0 : bound == 0 ? infinity : error / bound;
+  note_ratio(j.verdict, j.in.problem, id, index, ratio);
+  OutputRatio& largest = j.verdict.ratios.back();
+  if (largest.index == index) largest.error = error, largest.bound = bound, largest.ulp = ulp;
+  return ratio;
+}
+
 void fail_element(Judging& j, OutputId id, int64_t index, const char* kind, const std::string& what) {
   if (j.verdict.status == Status::fail && j.verdict.ratio == infinity) return;
-  note_ratio(j.verdict, j.in.problem, id, index, infinity);
+  note_error(j, id, index, infinity, 0, 0);
   fail(j.verdict, kind, print(locate(j.in.problem, id, index)) + what);
 }
 
@@ -76,7 +85,7 @@ bool judge_empty(Judging& j, OutputId id, int64_t index, double result, double e
   if (!expected) return true;
   ++j.verdict.judged;
   if (result == *expected)
-    note_ratio(j.verdict, j.in.problem, id, index, 0);
+    note_error(j, id, index, 0, 0, 0);
   else
     fail_element(j, id, index, "empty-row",
                  " is " + number_text(result) + "; a row that sees no key has " + number_text(*expected));
@@ -134,9 +143,10 @@ void judge_finite(Judging& j, OutputId id, int64_t index, double result, double 
     ++j.verdict.undecided;
     return;
   }
-  const double error = std::abs(result - mid), ratio = error == 0 ? 0 : bound == 0 ? infinity : error / bound;
-  const bool worst = ratio > j.verdict.ratio;
-  note_ratio(j.verdict, j.in.problem, id, index, ratio);
+  const DType format = tensor_of(j.outputs, id).dtype;
+  const double error = std::abs(result - mid), largest_ratio = j.verdict.ratio;
+  const double ratio = note_error(j, id, index, error, bound, two ? ln_2 * ulp(format, mid / ln_2) : ulp(format, mid));
+  const bool worst = ratio > largest_ratio;
   if (!values.condition.empty() && bound >= values.condition[index] && values.condition[index] > 0) ++j.vacuous;
   if (error - radius <= bound) return;
   fail(j.verdict, "value", "");
