@@ -1,97 +1,87 @@
 // Standard attention on the GPU: scores and probabilities are whole matrices in the workspace.
 //
-// Forward:   S = scale Q K^T,  P = softmax(S),  O = P V,  L = m + ln l        (FlashAttention, 2205.14135, Algorithm 0)
-// Backward:  P = exp(S - L),  D = rowsum(dO o O),  dS = P o (dO V^T - D),
-//            dV = P^T dO,  dQ = scale dS K,  dK = scale dS^T Q                (Algorithm 3, with equation 4 for D)
+// Forward:   S = rule(Q K^T),  P = softmax(S),  O = P V,  L = m + ln l        (FlashAttention, 2205.14135, Algorithm 0)
+// Backward:  P = exp(S - L),  D = rowsum(dO o O),  dS = P o (dO V^T - D),  dS0 = dS o slope
+//            dV = P^T dO,  dQ = dS0 K,  dK = dS0^T Q,  dbias = sums of dS,  dsink = -sum exp(sink - L) D
+//            (Algorithm 3, with equation 4 for D)
+// The rule of scores, their slope, dropout and the factors of the products stand in score_rule.cuh.
 //
 // Arithmetic: fp32, each sum of products one chain of fmas; m and l over the row, l as 32 partial sums, key j in sum j mod 32,
-// then added pairwise; P divided by l and rounded to the input format before P V; P and dS of the backward rounded too. No
-// atomics: the same call gives the same bits. dK and dV sum the group's query heads in ascending order.
+// then added pairwise, a sink last; P divided by l and rounded to the input format before P V (fp8: 2^8 P to e4m3); P and dS0 of
+// the backward rounded to the output's format, dS of dbias not. No atomics: the same call gives the same bits. dK and dV sum the
+// group's query heads in ascending order.
 //
-// A key that the mask hides from a row has a marked weight (tile_product.cuh), so what it holds cannot reach the row.
+// A key that mask or bias hides from a row has a marked weight (tile_product.cuh), so what it holds cannot reach the row, nor
+// the row it. A key that dropout drops has weight 0.
+#include <algorithm>
 #include <climits>
 #include <cmath>
 #include <cstdio>
 
 #include "kernels/builtin.h"
-#include "kernels/tile_product.cuh"
-#include "reference/visible.h"
+#include "kernels/score_rule.cuh"
 
 namespace flashproof {
 namespace {
+
+using namespace gpu;
 
 constexpr int lanes = 32;
 constexpr int rows_a_block = 8;     // one warp a row
 constexpr int blocks_resident = 2;  // a multiprocessor; leaves a thread 128 registers, of which none spills
 
-/// One side's sequences: dense slots, or packed ones that begin at begins[b]; of a slot the first used[b] tokens count.
-struct Side {
-  const int32* begins;  ///< NULL: dense
-  const int32* used;    ///< NULL: all
-  int64 slot;
-};
-
-/// Tokens of one entry: number `first` and on of batch index `batch` in a tensor, `row` and on of the workspace.
-struct Sequence {
-  int64 batch, first, row, length;
-};
-
-__device__ Sequence sequence_of(const Side& side, int64 b) {
-  Sequence sequence = {b, 0, b * side.slot, side.slot};
-  if (side.begins != nullptr) {
-    const int64 begin = side.begins[b];
-    sequence = {0, begin, begin, side.begins[b + 1] - begin};
-  }
-  if (side.used != nullptr) sequence.length = side.used[b];
-  return sequence;
-}
-
-/// Tensor [batch, token, head, width] of Element, the last stride 1.
+/// Formats that follow from the input's: of the outputs, and of P and dS0 in the backward; how P is rounded before P V.
 template <class Element>
-struct Rows {
-  Element* data;
-  int64 batch_stride, token_stride, head_stride, width;
-
-  __device__ Element* of(const Sequence& sequence, int64 head) const {
-    return data + sequence.batch * batch_stride + sequence.first * token_stride + head * head_stride;
-  }
-  /// [token, channel]; a product sums over channels.
-  __device__ Operand<Element> by_channel(const Sequence& sequence, int64 head) const {
-    return {of(sequence, head), sequence.length, width, token_stride, 1};
-  }
-  /// [channel, token]; a product sums over tokens.
-  __device__ Operand<Element> by_token(const Sequence& sequence, int64 head) const {
-    return {of(sequence, head), width, sequence.length, 1, token_stride};
-  }
+struct Formats {
+  using Output = Element;
+  __device__ static float rounded_weight(float p) { return to_fp32(from_fp32<Element>(p)); }
 };
+struct Fp8Formats {
+  using Output = Bf16;
+  /// p <= 1, so that 2^8 p uses e4m3's range up to 448; both products are exact.
+  __device__ static float rounded_weight(float p) { return to_fp32(from_fp32<E4m3>(0x1p8f * p)) * 0x1p-8f; }
+};
+template <>
+struct Formats<E4m3> : Fp8Formats {};
+template <>
+struct Formats<E5m2> : Fp8Formats {};
+template <class Element>
+using Output = typename Formats<Element>::Output;
 
 template <class Element>
 struct Attention {
   Rows<const Element> q, k, v, d_o;
-  Rows<Element> o, dq, dk, dv;
+  Rows<Output<Element>> o, dq, dk, dv;
   Rows<float> lse;  ///< [batch, token, head, 1]
   Side q_side, k_side;
-  Mask mask;
-  float scale;
+  ScoreRule<Element> rule;
   int64 batch, heads, kv_heads, total_q, pitch;
-  float *weights, *ds;  ///< [heads, total_q, pitch]: S, then P; dS
-  float* delta;         ///< D [heads, total_q]
+  float *weights, *ds0;  ///< [heads, total_q, pitch]: S, then P; dS0, rounded
+  float* ds;             ///< like ds0, not rounded; NULL without bias
+  float* delta;          ///< D [heads, total_q]
 
-  __device__ int64 kv_head(int64 head) const { return head / (heads / kv_heads); }
-  __device__ float* matrix_of(float* matrix, const Sequence& q_rows, int64 head) const {
-    return matrix + (head * total_q + q_rows.row) * pitch;
+  __device__ Head head_of(int64 b, int64 head) const {
+    return {b, head, head / (heads / kv_heads), sequence_of(q_side, b), sequence_of(k_side, b)};
   }
+  __device__ float* matrix_of(float* matrix, const Head& head) const {
+    return matrix + (head.head * total_q + head.rows.row) * pitch;
+  }
+  __device__ float* delta_of(const Head& head) const { return delta + head.head * total_q + head.rows.row; }
   /// The attention matrix of a head with query rows as outer index, or with keys.
-  __device__ Operand<float> by_key(float* matrix, const Sequence& q_rows, const Sequence& keys, int64 head) const {
-    return {matrix_of(matrix, q_rows, head), q_rows.length, keys.length, pitch, 1, hidden_weight()};
+  __device__ Operand<float> by_key(float* matrix, const Head& head) const {
+    return {matrix_of(matrix, head), {head.rows.length, pitch}, {head.keys.length, 1}, hidden_weight()};
   }
-  __device__ Operand<float> by_row(float* matrix, const Sequence& q_rows, const Sequence& keys, int64 head) const {
-    return {matrix_of(matrix, q_rows, head), keys.length, q_rows.length, 1, pitch, hidden_weight()};
-  }
-  __device__ bool sees(const Sequence& q_rows, const Sequence& keys, int64 i, int64 j) const {
-    return visible(mask, q_rows.length, keys.length, i, j);
+  __device__ Operand<float> by_row(float* matrix, const Head& head) const {
+    return {matrix_of(matrix, head), {head.keys.length, 1}, {head.rows.length, pitch}, hidden_weight()};
   }
 };
+
+/// The factor of a sum of products over scores, or over values (score_rule.cuh).
+enum class Factor { of_scores, of_values };
+template <class Element>
+__device__ float factor_of(const Attention<Element>& attention, const Head& head, Factor factor) {
+  return factor == Factor::of_scores ? attention.rule.score_factor(head) : attention.rule.value_factor(head);
+}
 
 /// Which tile of which head and entry a block works on. Blocks count along x alone, which may be 2^31 - 1 long.
 struct TileGrid {
@@ -121,133 +111,237 @@ __device__ void each_element(const TileGrid::Place& at, int64 rows, int64 column
     }
 }
 
-/// S = scale Q K^T, marked where the row does not see the key.
+/// The thread's sums into a matrix, rows `pitch` apart.
+__device__ void store_sums(const ThreadTile& tile, const TileGrid::Place& at, int64 rows, int64 columns, float* matrix,
+                           int64 pitch) {
+  each_element(at, rows, columns, [&](int64 i, int64 j, int o, int n) { matrix[i * pitch + j] = tile.sum[o][n]; });
+}
+
+/// Calls apply(row, column) for the same elements one after the other: what is long is compiled once, and takes no registers
+/// from the product before it.
+template <class Apply>
+__device__ void each_stored(const TileGrid::Place& at, int64 rows, int64 columns, Apply apply) {
+#pragma unroll 1
+  for (int n = 0; n < thread_size * thread_size; ++n) {
+    const int64 row = at.row + thread_row() + n / thread_size, column = at.column + thread_column() + n % thread_size;
+    if (row < rows && column < columns) apply(row, column);
+  }
+}
+
+/// S, marked where the row does not see the key.
 template <class Element>
 __global__ void __launch_bounds__(tile_threads, blocks_resident)
     score_kernel(Attention<Element> attention, TileGrid grid) {
   __shared__ ProductMemory memory;
   const TileGrid::Place at = grid.place(blockIdx.x);
-  const Sequence rows = sequence_of(attention.q_side, at.b), keys = sequence_of(attention.k_side, at.b);
-  if (at.row >= rows.length || at.column >= keys.length) return;
+  const Head head = attention.head_of(at.b, at.head);
+  if (at.row >= head.rows.length || at.column >= head.keys.length) return;
   ThreadTile tile;
-  multiply_tile<false>(tile, memory, attention.q.by_channel(rows, at.head),
-                       attention.k.by_channel(keys, attention.kv_head(at.head)), at.row, at.column);
-  float* scores = attention.matrix_of(attention.weights, rows, at.head);
-  each_element(at, rows.length, keys.length, [&](int64 i, int64 j, int o, int n) {
-    scores[i * attention.pitch + j] =
-        attention.sees(rows, keys, i, j) ? attention.scale * tile.sum[o][n] : hidden_weight();
+  multiply_tile<false>(tile, memory, attention.q.by_channel(head.rows, head.head),
+                       attention.k.by_channel(head.keys, head.kv_head), at.row, at.column);
+  float* scores = attention.matrix_of(attention.weights, head);
+  store_sums(tile, at, head.rows.length, head.keys.length, scores, attention.pitch);
+  each_stored(at, head.rows.length, head.keys.length, [&](int64 i, int64 j) {
+    float& s = scores[i * attention.pitch + j];
+    s = attention.rule.sees(head, i, j) ? attention.rule.score(head, i, j, s).value : hidden_weight();
   });
 }
 
-/// P and L from S, one warp a row. NaN is passed over in the maximum and comes back in every exp and in the sum.
+/// Row `index` of all heads and entries, each counted with slot_rows rows.
+struct RowPlace {
+  int64 i, head, b;
+};
+__device__ RowPlace row_place(int64 index, int64 slot_rows, int64 heads) {
+  return {index % slot_rows, index / slot_rows % heads, index / slot_rows / heads};
+}
+
+/// P and L from S, one warp a row. NaN is passed over in the maximum and comes back in every exp and in the sum; a dropped
+/// weight is P times 0, which NaN survives.
 template <class Element>
 __global__ void __launch_bounds__(rows_a_block* lanes) softmax_kernel(Attention<Element> attention, int64 slot_rows) {
   const int64 index = int64(blockIdx.x) * rows_a_block + threadIdx.x / lanes, lane = threadIdx.x % lanes;
-  const int64 i = index % slot_rows, head = index / slot_rows % attention.heads,
-              b = index / slot_rows / attention.heads;
+  const auto [i, h, b] = row_place(index, slot_rows, attention.heads);
   if (b >= attention.batch) return;
-  const Sequence rows = sequence_of(attention.q_side, b), keys = sequence_of(attention.k_side, b);
-  if (i >= rows.length) return;
-  float* row = attention.matrix_of(attention.weights, rows, head) + i * attention.pitch;
+  const Head head = attention.head_of(b, h);
+  if (i >= head.rows.length) return;
+  float* row = attention.matrix_of(attention.weights, head) + i * attention.pitch;
 
-  float maximum = -INFINITY, sum = 0;
-  for (int64 j = lane; j < keys.length; j += lanes)
+  const float sink = attention.rule.sink_of(h);
+  float maximum = sink, sum = 0;
+  for (int64 j = lane; j < head.keys.length; j += lanes)
     if (!is_hidden(row[j])) maximum = fmaxf(maximum, row[j]);
   for (int mask = lanes / 2; mask > 0; mask /= 2) maximum = fmaxf(maximum, lane_exchange(maximum, mask));
-  for (int64 j = lane; j < keys.length; j += lanes) {
+  for (int64 j = lane; j < head.keys.length; j += lanes) {
     if (is_hidden(row[j])) continue;
     row[j] = expf(row[j] - maximum);
     sum += row[j];
   }
   for (int mask = lanes / 2; mask > 0; mask /= 2) sum += lane_exchange(sum, mask);
-  for (int64 j = lane; j < keys.length; j += lanes)
-    if (!is_hidden(row[j])) row[j] = to_fp32(from_fp32<Element>(__fdiv_rn(row[j], sum)));
-  // A row without keys has maximum -inf and sum 0, hence L = -inf + ln 0 = -inf.
-  if (lane == 0) attention.lse.of(rows, head)[i * attention.lse.token_stride] = maximum + logf(sum);
+  if (sink != -INFINITY) sum += expf(sink - maximum);
+  for (int64 j = lane; j < head.keys.length; j += lanes) {
+    if (is_hidden(row[j])) continue;
+    const float p = Formats<Element>::rounded_weight(__fdiv_rn(row[j], sum));
+    row[j] = attention.rule.keeps(head, i, j) ? p : 0 * p;
+  }
+  // A row without keys and sink has maximum -inf and sum 0, hence L = -inf + ln 0 = -inf.
+  if (lane == 0) attention.lse.of(head.rows, h)[i * attention.lse.token_stride] = maximum + logf(sum);
 }
 
-/// out = factor W X for one query head: O = P V, dQ = scale dS K.
+/// out = factor W X for one query head: O = P V, dQ = dS0 K.
 template <class Element>
 __global__ void __launch_bounds__(tile_threads, blocks_resident)
     row_product_kernel(Attention<Element> attention, TileGrid grid, float* matrix, Rows<const Element> of_keys,
-                       Rows<Element> out, float factor) {
+                       Rows<Output<Element>> out, Factor which) {
   __shared__ ProductMemory memory;
   const TileGrid::Place at = grid.place(blockIdx.x);
-  const Sequence rows = sequence_of(attention.q_side, at.b), keys = sequence_of(attention.k_side, at.b);
-  if (at.row >= rows.length) return;
+  const Head head = attention.head_of(at.b, at.head);
+  if (at.row >= head.rows.length) return;
   ThreadTile tile;
-  multiply_tile<true>(tile, memory, attention.by_key(matrix, rows, keys, at.head),
-                      of_keys.by_token(keys, attention.kv_head(at.head)), at.row, at.column);
-  Element* to = out.of(rows, at.head);
-  each_element(at, rows.length, out.width, [&](int64 i, int64 c, int o, int n) {
-    to[i * out.token_stride + c] = from_fp32<Element>(factor * tile.sum[o][n]);
+  multiply_tile<true>(tile, memory, attention.by_key(matrix, head), of_keys.by_token(head.keys, head.kv_head), at.row,
+                      at.column);
+  Output<Element>* to = out.of(head.rows, at.head);
+  const float factor = factor_of(attention, head, which);
+  each_element(at, head.rows.length, out.width, [&](int64 i, int64 c, int o, int n) {
+    to[i * out.token_stride + c] = from_fp32<Output<Element>>(factor * tile.sum[o][n]);
   });
 }
 
-/// out = factor sum_h W_h^T X_h over the query heads of one kv head: dV = P^T dO, dK = scale dS^T Q.
+/// out = factor sum_h W_h^T X_h over the query heads of one kv head: dV = P^T dO, dK = dS0^T Q.
 template <class Element>
 __global__ void __launch_bounds__(tile_threads, blocks_resident)
     key_product_kernel(Attention<Element> attention, TileGrid grid, float* matrix, Rows<const Element> of_rows,
-                       Rows<Element> out, float factor) {
+                       Rows<Output<Element>> out, Factor which) {
   __shared__ ProductMemory memory;
   const TileGrid::Place at = grid.place(blockIdx.x);
-  const Sequence rows = sequence_of(attention.q_side, at.b), keys = sequence_of(attention.k_side, at.b);
-  if (at.row >= keys.length) return;
   const int64 group = attention.heads / attention.kv_heads;
+  Head head = attention.head_of(at.b, at.head * group);
+  if (at.row >= head.keys.length) return;
   ThreadTile tile;
-  for (int64 head = at.head * group; head < (at.head + 1) * group; ++head)
-    multiply_tile<true>(tile, memory, attention.by_row(matrix, rows, keys, head), of_rows.by_token(rows, head), at.row,
+  for (; head.head < (at.head + 1) * group; ++head.head)
+    multiply_tile<true>(tile, memory, attention.by_row(matrix, head), of_rows.by_token(head.rows, head.head), at.row,
                         at.column);
-  Element* to = out.of(keys, at.head);
-  each_element(at, keys.length, out.width, [&](int64 j, int64 c, int o, int n) {
-    to[j * out.token_stride + c] = from_fp32<Element>(factor * tile.sum[o][n]);
+  Output<Element>* to = out.of(gradient_sequence_of(attention.k_side, at.b), at.head);
+  const float factor = factor_of(attention, head, which);
+  each_element(at, head.keys.length, out.width, [&](int64 j, int64 c, int o, int n) {
+    to[j * out.token_stride + c] = from_fp32<Output<Element>>(factor * tile.sum[o][n]);
   });
 }
 
-/// D_i = <dO_i, O_i>, one chain of fmas a thread.
+/// D_i = <dO_i, O_i>, one chain of fmas a thread; 0 for a row that sees no key, whatever its dO holds.
 template <class Element>
 __global__ void delta_kernel(Attention<Element> attention, int64 slot_rows) {
-  const int64 index = int64(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64 i = index % slot_rows, head = index / slot_rows % attention.heads,
-              b = index / slot_rows / attention.heads;
+  const auto [i, h, b] = row_place(int64(blockIdx.x) * blockDim.x + threadIdx.x, slot_rows, attention.heads);
   if (b >= attention.batch) return;
-  const Sequence rows = sequence_of(attention.q_side, b);
-  if (i >= rows.length) return;
-  const Element* d_o = attention.d_o.of(rows, head) + i * attention.d_o.token_stride;
-  const Element* o = attention.o.of(rows, head) + i * attention.o.token_stride;
+  const Head head = attention.head_of(b, h);
+  if (i >= head.rows.length) return;
+  const Element* d_o = attention.d_o.of(head.rows, h) + i * attention.d_o.token_stride;
+  const Output<Element>* o = attention.o.of(head.rows, h) + i * attention.o.token_stride;
   float sum = 0;
-  for (int64 c = 0; c < attention.o.width; ++c) sum = __fmaf_rn(to_fp32(d_o[c]), to_fp32(o[c]), sum);
-  attention.delta[head * attention.total_q + rows.row + i] = sum;
+  if (attention.rule.sees_any(head, i))
+    for (int64 c = 0; c < attention.o.width; ++c) sum = __fmaf_rn(to_fp32(d_o[c]), to_fp32(o[c]), sum);
+  attention.delta_of(head)[i] = sum;
 }
 
-/// P = exp(S - L) and dS = P o (dO V^T - D), rounded, marked where the row does not see the key.
+/// P = exp(S - L), dropped; dS = P o (factor keep dO V^T - D) and dS0; P and dS0 rounded. All are marked where the row does not
+/// see the key.
 template <class Element>
 __global__ void __launch_bounds__(tile_threads, blocks_resident)
     gradient_kernel(Attention<Element> attention, TileGrid grid) {
   __shared__ ProductMemory memory;
   const TileGrid::Place at = grid.place(blockIdx.x);
-  const Sequence rows = sequence_of(attention.q_side, at.b), keys = sequence_of(attention.k_side, at.b);
-  if (at.row >= rows.length || at.column >= keys.length) return;
-  const int64 kv_head = attention.kv_head(at.head);
-  ThreadTile scores, dp;
-  multiply_tile<false>(scores, memory, attention.q.by_channel(rows, at.head), attention.k.by_channel(keys, kv_head),
-                       at.row, at.column);
-  multiply_tile<false>(dp, memory, attention.d_o.by_channel(rows, at.head), attention.v.by_channel(keys, kv_head),
-                       at.row, at.column);
-  float* weights = attention.matrix_of(attention.weights, rows, at.head);
-  float* ds = attention.matrix_of(attention.ds, rows, at.head);
-  const float* lse = attention.lse.of(rows, at.head);
-  const float* delta = attention.delta + at.head * attention.total_q + rows.row;
-  each_element(at, rows.length, keys.length, [&](int64 i, int64 j, int o, int n) {
-    float p = hidden_weight(), ds_ij = hidden_weight();
-    if (attention.sees(rows, keys, i, j)) {
-      const float exact_p = expf(attention.scale * scores.sum[o][n] - lse[i * attention.lse.token_stride]);
-      p = to_fp32(from_fp32<Element>(exact_p));
-      ds_ij = to_fp32(from_fp32<Element>(exact_p * (dp.sum[o][n] - delta[i])));
+  const Head head = attention.head_of(at.b, at.head);
+  if (at.row >= head.rows.length || at.column >= head.keys.length) return;
+  float *weights = attention.matrix_of(attention.weights, head), *ds0 = attention.matrix_of(attention.ds0, head);
+  const int64 rows = head.rows.length, keys = head.keys.length, pitch = attention.pitch;
+  {
+    ThreadTile products;
+    multiply_tile<false>(products, memory, attention.q.by_channel(head.rows, head.head),
+                         attention.k.by_channel(head.keys, head.kv_head), at.row, at.column);
+    store_sums(products, at, rows, keys, weights, pitch);
+  }
+  {
+    ThreadTile products;
+    multiply_tile<false>(products, memory, attention.d_o.by_channel(head.rows, head.head),
+                         attention.v.by_channel(head.keys, head.kv_head), at.row, at.column);
+    store_sums(products, at, rows, keys, ds0, pitch);
+  }
+  const auto rounded = [](float x) { return to_fp32(from_fp32<Output<Element>>(x)); };
+  const Rows<float>& lse = attention.lse;
+  const float value_factor = attention.rule.value_factor(head);
+  each_stored(at, rows, keys, [&](int64 i, int64 j) {
+    float &p = weights[i * pitch + j], &of_values = ds0[i * pitch + j];
+    float ds = hidden_weight();
+    if (attention.rule.sees(head, i, j)) {
+      const Score score = attention.rule.score(head, i, j, p);
+      const bool kept = attention.rule.keeps(head, i, j);
+      const float exact_p = expf(score.value - lse.of(head.rows, head.head)[i * lse.token_stride]);
+      ds = exact_p * ((kept ? value_factor * of_values : 0) - attention.delta_of(head)[i]);
+      of_values = rounded(ds * score.slope);
+      p = kept ? rounded(exact_p) : 0;
+    } else {
+      p = of_values = hidden_weight();
     }
-    weights[i * attention.pitch + j] = p;
-    ds[i * attention.pitch + j] = ds_ij;
+    if (attention.ds != nullptr) attention.matrix_of(attention.ds, head)[i * pitch + j] = ds;
   });
+}
+
+/// dsink_h = -sum exp(sink_h - L) D over the rows of all entries, one block a head: each thread its rows in ascending order, then
+/// the threads pairwise.
+template <class Element>
+__global__ void sink_gradient_kernel(Attention<Element> attention, float* dsink, int64 stride) {
+  __shared__ float sums[tile_threads];
+  const int64 h = blockIdx.x;
+  const float sink = attention.rule.sink_of(h);
+  float sum = 0;
+  for (int64 b = 0; b < attention.batch; ++b) {
+    const Head head = attention.head_of(b, h);
+    const float *lse = attention.lse.of(head.rows, h), *delta = attention.delta_of(head);
+    for (int64 i = threadIdx.x; i < head.rows.length; i += tile_threads)
+      sum -= expf(sink - lse[i * attention.lse.token_stride]) * delta[i];
+  }
+  sums[threadIdx.x] = sum;
+  for (int half = tile_threads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (int(threadIdx.x) < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+  }
+  if (threadIdx.x == 0) dsink[h * stride] = sums[0];
+}
+
+/// dbias, laid out like the bias.
+struct BiasGradient {
+  float* data;
+  int64 shape[4], stride[4];
+};
+/// What an element at `index` of an axis sums over: the whole axis where it is broadcast, else the index, if it is there.
+__device__ KeyRange summed(int64 index, int64 shape, int64 length) {
+  return shape == 1 ? KeyRange{0, length} : KeyRange{index, index < length ? index + 1 : index};
+}
+
+/// Sums of dS, `team` threads an element: each adds every team-th key of its rows, heads and entries in ascending order, then
+/// the threads pairwise. One thread where keys are not summed over, a warp where they are.
+template <int team, class Element>
+__global__ void bias_gradient_kernel(Attention<Element> attention, BiasGradient out) {
+  const int64 *shape = out.shape, *stride = out.stride;
+  const int64 index = (int64(blockIdx.x) * blockDim.x + threadIdx.x) / team, lane = threadIdx.x % team;
+  const int64 j = index % shape[3], i = index / shape[3] % shape[2];
+  const int64 h = index / shape[3] / shape[2] % shape[1], b = index / shape[3] / shape[2] / shape[1];
+  if (b >= shape[0]) return;
+  const KeyRange entries = summed(b, shape[0], attention.batch), heads = summed(h, shape[1], attention.heads);
+  float sum = 0;
+  for (int64 entry = entries.begin; entry < entries.end; ++entry)
+    for (int64 each = heads.begin; each < heads.end; ++each) {
+      const Head head = attention.head_of(entry, each);
+      const float* ds = attention.matrix_of(attention.ds, head);
+      const KeyRange rows = summed(i, shape[2], head.rows.length), keys = summed(j, shape[3], head.keys.length);
+      for (int64 row = rows.begin; row < rows.end; ++row)
+        for (int64 key = keys.begin + lane; key < keys.end; key += team) {
+          const float term = ds[row * attention.pitch + key];
+          if (!is_hidden(term)) sum += term;
+        }
+    }
+  if (team == lanes)
+    for (int mask = lanes / 2; mask > 0; mask /= 2) sum += lane_exchange(sum, mask);
+  if (lane == 0) out.data[b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]] = sum;
 }
 
 // ---- the host's side
@@ -267,30 +361,40 @@ double row_count(const flashproof_problem& p) { return double(p.batch) * double(
 double matrix_elements(const flashproof_problem& p) {
   return double(p.heads) * double(p.total_q) * double(p.max_seq_k);
 }
+/// At most; the shape of dbias comes with the call.
+double bias_blocks(const flashproof_problem& p) {
+  return p.backward && p.bias ? std::ceil(row_count(p) * std::max(double(lanes), double(p.max_seq_k)) / tile_threads)
+                              : 0;
+}
+
+bool is_fp8(int32_t dtype) { return dtype == FLASHPROOF_E4M3 || dtype == FLASHPROOF_E5M2; }
 
 /// The reason why the problem is not taken; NULL if it is.
 const char* refusal(const flashproof_problem& p, const char* config) {
   if (p.struct_size != sizeof p) return "flashproof_problem has another size: built with another flashproof_kernel.h";
   if (config != nullptr && config[0] != 0) return "standard has no tunables: leave the config empty";
-  if (p.dtype != FLASHPROOF_BF16 && p.dtype != FLASHPROOF_FP16 && p.dtype != FLASHPROOF_FP32)
-    return "standard takes bf16, fp16 and fp32";
-  if (p.out_dtype != p.dtype) return "standard writes its outputs in the input's dtype";
+  if (p.dtype < FLASHPROOF_FP32 || p.dtype > FLASHPROOF_E5M2) return "standard takes fp32, bf16, fp16, e4m3 and e5m2";
+  if (p.out_dtype != (is_fp8(p.dtype) ? FLASHPROOF_BF16 : p.dtype))
+    return "standard writes its outputs in the input's dtype, those of fp8 in bf16";
   if (p.batch < 1 || p.heads < 1 || p.kv_heads < 1 || p.head_dim < 1 || p.value_dim < 1)
     return "batch, heads and head dims must be at least 1";
   if (p.max_seq_q < 0 || p.max_seq_k < 0 || p.total_q < 0 || p.total_k < 0) return "lengths must be at least 0";
+  if (p.page_size < 0) return "the page size must be at least 1, or 0 for keys without pages";
   if (p.heads % p.kv_heads != 0) return "heads must be a multiple of kv_heads";
   if (p.window_left < open_window || p.window_right < open_window) return "a window side is at least 0, or -1 for open";
   if (!std::isfinite(p.scale)) return "the scale must be finite";
-  if (p.page_size != 0) return "standard has no paged KV";
-  if (p.softcap != 0) return "standard has no softcap";
-  if (p.alibi != 0) return "standard has no ALiBi";
-  if (p.bias != 0) return "standard has no bias";
-  if (p.sink != 0) return "standard has no sink";
-  if (p.descale != 0) return "standard has no descales";
-  if (p.dropout_rate != 0) return "standard has no dropout";
-  const double grids[] = {
-      score_grid(p).blocks(),           row_grid(p, p.head_dim).blocks(),  row_grid(p, p.value_dim).blocks(),
-      key_grid(p, p.head_dim).blocks(), key_grid(p, p.value_dim).blocks(), row_count(p)};
+  if (!std::isfinite(p.softcap) || p.softcap < 0) return "the softcap must be finite and positive, or 0 for off";
+  if (p.alibi < 0 || p.alibi > 2) return "alibi is 0, 1 (slopes by head) or 2 (by entry and head)";
+  if (p.descale != 0 && !is_fp8(p.dtype)) return "descales are for fp8 alone";
+  if (!(p.dropout_rate >= 0 && p.dropout_rate < 1)) return "the dropout rate must be in [0, 1)";
+  const double grids[] = {score_grid(p).blocks(),
+                          row_grid(p, p.head_dim).blocks(),
+                          row_grid(p, p.value_dim).blocks(),
+                          key_grid(p, p.head_dim).blocks(),
+                          key_grid(p, p.value_dim).blocks(),
+                          row_count(p),
+                          double(p.heads),
+                          bias_blocks(p)};
   for (double blocks : grids)
     if (blocks > INT_MAX) return "more thread blocks than a grid holds (2^31 - 1): make the problem smaller";
   if (matrix_elements(p) > 0x1p40)
@@ -306,25 +410,21 @@ flashproof_status supports(const flashproof_problem* p, const char* config, char
 }
 
 const char* arithmetic(const flashproof_problem* p, const char*) {
-  const char* format = p->dtype == FLASHPROOF_BF16 ? "bf16" : p->dtype == FLASHPROOF_FP16 ? "fp16" : "fp32";
+  static constexpr const char* names[] = {"fp32", "bf16", "fp16"};
+  const char* weights = is_fp8(p->dtype) ? "e4m3 pscale=8" : names[p->dtype];
   const auto side = [](int64 length) { return length < 1 ? 1 : length > INT_MAX ? INT_MAX : int(length); };
   thread_local char text[256];
   std::snprintf(text, sizeof text,
-                "tile=%dx%d order=ascending scores=fp32 values=fp32 levels=1 exp=expf arg=sub s=fp32 prescaled=no p=%s "
-                "normalized=yes rowsum=%d splits=1 division=ieee ds=%s d=rounded",
-                side(p->max_seq_q), side(p->max_seq_k), format, lanes, format);
+                "tile=%dx%d order=ascending scores=fp32 values=fp32 levels=1 exp=expf arg=sub tanh=accurate s=fp32 "
+                "prescaled=no p=%s normalized=yes rowsum=%d splits=1 division=ieee ds=%s d=rounded",
+                side(p->max_seq_q), side(p->max_seq_k), weights, lanes, names[p->out_dtype]);
   return text;
 }
 
-/// Forward: S, then P in its place. Backward: P, dS, D.
+/// Forward: S, then P in its place. Backward: P, dS0, D, and dS where there is a bias.
 size_t workspace_size(const flashproof_problem* p, const char*) {
   const size_t rows = size_t(p->heads) * size_t(p->total_q), matrix = rows * size_t(p->max_seq_k);
-  return sizeof(float) * (p->backward ? 2 * matrix + rows : matrix);
-}
-
-template <class Element>
-Rows<Element> rows_of(const flashproof_tensor& t) {
-  return {static_cast<Element*>(t.data), t.stride[0], t.stride[1], t.stride[2], t.shape[3]};
+  return sizeof(float) * (p->backward ? (p->bias ? 3 : 2) * matrix + rows : matrix);
 }
 
 template <class Element>
@@ -332,17 +432,17 @@ Attention<Element> attention_of(const flashproof_call& call) {
   const flashproof_problem& p = *call.problem;
   Attention<Element> a = {};
   a.q = rows_of<const Element>(call.q), a.k = rows_of<const Element>(call.k), a.v = rows_of<const Element>(call.v);
-  a.o = rows_of<Element>(call.o), a.d_o = rows_of<const Element>(call.d_o);
-  a.dq = rows_of<Element>(call.dq), a.dk = rows_of<Element>(call.dk), a.dv = rows_of<Element>(call.dv);
+  a.d_o = rows_of<const Element>(call.d_o), a.o = rows_of<Output<Element>>(call.o);
+  a.dq = rows_of<Output<Element>>(call.dq), a.dk = rows_of<Output<Element>>(call.dk);
+  a.dv = rows_of<Output<Element>>(call.dv);
   a.lse = {static_cast<float*>(call.lse.data), call.lse.stride[0], call.lse.stride[2], call.lse.stride[1], 1};
-  a.q_side = {call.cu_seqlens_q.data, call.seqused_q.data, p.max_seq_q};
-  a.k_side = {call.cu_seqlens_k.data, call.seqused_k.data, p.max_seq_k};
-  a.mask = {p.causal != 0, p.top_left != 0, p.window_left, p.window_right};
-  a.scale = p.scale;
+  a.q_side = query_side(call), a.k_side = key_side(call);
+  a.rule = rule_of<Element>(call);
   a.batch = p.batch, a.heads = p.heads, a.kv_heads = p.kv_heads, a.total_q = p.total_q, a.pitch = p.max_seq_k;
-  const int64 matrix = p.heads * p.total_q * p.max_seq_k;
+  const int64 rows = p.heads * p.total_q, matrix = rows * p.max_seq_k;
   a.weights = static_cast<float*>(call.workspace);
-  a.ds = a.weights + matrix, a.delta = a.ds + matrix;
+  a.ds0 = a.weights + matrix, a.delta = a.ds0 + matrix;
+  if (p.bias) a.ds = a.delta + rows;
   return a;
 }
 
@@ -359,7 +459,24 @@ void enqueue_forward(const flashproof_call& call, void* stream) {
   const TileGrid scores = score_grid(p), rows = row_grid(p, p.value_dim);
   launch(score_kernel<Element>, scores.blocks(), tile_threads, stream, a, scores);
   launch(softmax_kernel<Element>, std::ceil(row_count(p) / rows_a_block), rows_a_block * lanes, stream, a, p.max_seq_q);
-  launch(row_product_kernel<Element>, rows.blocks(), tile_threads, stream, a, rows, a.weights, a.v, a.o, 1.0f);
+  launch(row_product_kernel<Element>, rows.blocks(), tile_threads, stream, a, rows, a.weights, a.v, a.o,
+         Factor::of_values);
+}
+
+template <class Element>
+void enqueue_bias_gradient(const flashproof_call& call, const Attention<Element>& a, void* stream) {
+  const flashproof_tensor& t = call.dbias;
+  BiasGradient out = {static_cast<float*>(t.data), {}, {}};
+  double elements = 1;
+  for (int axis = 0; axis < 4; ++axis) {
+    out.shape[axis] = t.shape[axis], out.stride[axis] = t.stride[axis];
+    elements *= double(t.shape[axis]);
+  }
+  if (t.shape[3] == 1)
+    launch(bias_gradient_kernel<lanes, Element>, std::ceil(elements * lanes / tile_threads), tile_threads, stream, a,
+           out);
+  else
+    launch(bias_gradient_kernel<1, Element>, std::ceil(elements / tile_threads), tile_threads, stream, a, out);
 }
 
 template <class Element>
@@ -370,16 +487,23 @@ void enqueue_backward(const flashproof_call& call, void* stream) {
   const TileGrid of_dk = key_grid(p, p.head_dim), of_dv = key_grid(p, p.value_dim);
   launch(delta_kernel<Element>, std::ceil(row_count(p) / tile_threads), tile_threads, stream, a, p.max_seq_q);
   launch(gradient_kernel<Element>, scores.blocks(), tile_threads, stream, a, scores);
-  launch(row_product_kernel<Element>, of_dq.blocks(), tile_threads, stream, a, of_dq, a.ds, a.k, a.dq, a.scale);
-  launch(key_product_kernel<Element>, of_dk.blocks(), tile_threads, stream, a, of_dk, a.ds, a.q, a.dk, a.scale);
-  launch(key_product_kernel<Element>, of_dv.blocks(), tile_threads, stream, a, of_dv, a.weights, a.d_o, a.dv, 1.0f);
+  launch(row_product_kernel<Element>, of_dq.blocks(), tile_threads, stream, a, of_dq, a.ds0, a.k, a.dq,
+         Factor::of_scores);
+  launch(key_product_kernel<Element>, of_dk.blocks(), tile_threads, stream, a, of_dk, a.ds0, a.q, a.dk,
+         Factor::of_scores);
+  launch(key_product_kernel<Element>, of_dv.blocks(), tile_threads, stream, a, of_dv, a.weights, a.d_o, a.dv,
+         Factor::of_values);
+  if (p.sink)
+    launch(sink_gradient_kernel<Element>, double(p.heads), tile_threads, stream, a,
+           static_cast<float*>(call.dsink.data), call.dsink.stride[0]);
+  if (p.bias) enqueue_bias_gradient(call, a, stream);
 }
 
 using Enqueue = void (*)(const flashproof_call&, void*);
 
-/// Checks the call, enqueues it by dtype (order of flashproof_dtype: fp32, bf16, fp16), and says how that went.
-flashproof_status run(const flashproof_call& call, const char* config, void* stream, const Enqueue (&by_dtype)[3],
-                      char* message, size_t size) {
+/// Checks the call, enqueues it by dtype (in the order of flashproof_dtype), and says how that went.
+flashproof_status run(const flashproof_call& call, const char* config, void* stream,
+                      const Enqueue (&by_dtype)[dtype_count], char* message, size_t size) {
   if (supports(call.problem, config, message, size) != FLASHPROOF_OK) return FLASHPROOF_REJECTED;
   const size_t needed = workspace_size(call.problem, config);
   if (call.workspace_size < needed) {
@@ -395,13 +519,17 @@ flashproof_status run(const flashproof_call& call, const char* config, void* str
 }
 
 flashproof_status forward(const flashproof_call* call, const char* config, void* stream, char* message, size_t size) {
-  return run(*call, config, stream, {enqueue_forward<float>, enqueue_forward<Bf16>, enqueue_forward<Fp16>}, message,
-             size);
+  return run(*call, config, stream,
+             {enqueue_forward<float>, enqueue_forward<Bf16>, enqueue_forward<Fp16>, enqueue_forward<E4m3>,
+              enqueue_forward<E5m2>},
+             message, size);
 }
 
 flashproof_status backward(const flashproof_call* call, const char* config, void* stream, char* message, size_t size) {
-  return run(*call, config, stream, {enqueue_backward<float>, enqueue_backward<Bf16>, enqueue_backward<Fp16>}, message,
-             size);
+  return run(*call, config, stream,
+             {enqueue_backward<float>, enqueue_backward<Bf16>, enqueue_backward<Fp16>, enqueue_backward<E4m3>,
+              enqueue_backward<E5m2>},
+             message, size);
 }
 
 }  // namespace
@@ -414,11 +542,13 @@ const flashproof_kernel* gpu_standard_kernel() {
     k.name = "standard";
     k.version = "1";
     k.memory = FLASHPROOF_CUDA;
-    k.dtypes = 1u << FLASHPROOF_FP32 | 1u << FLASHPROOF_BF16 | 1u << FLASHPROOF_FP16;
+    k.dtypes = (1u << dtype_count) - 1;
     k.features = FLASHPROOF_FEATURE_BACKWARD | FLASHPROOF_FEATURE_CAUSAL | FLASHPROOF_FEATURE_WINDOW |
                  FLASHPROOF_FEATURE_TOP_LEFT | FLASHPROOF_FEATURE_GQA | FLASHPROOF_FEATURE_PACKED |
-                 FLASHPROOF_FEATURE_SEQUSED | FLASHPROOF_FEATURE_VALUE_DIM | FLASHPROOF_FEATURE_STRIDES |
-                 FLASHPROOF_FEATURE_SCALE | FLASHPROOF_FEATURE_NEGATIVE_OFFSET;
+                 FLASHPROOF_FEATURE_SEQUSED | FLASHPROOF_FEATURE_PAGED | FLASHPROOF_FEATURE_VALUE_DIM |
+                 FLASHPROOF_FEATURE_SOFTCAP | FLASHPROOF_FEATURE_ALIBI | FLASHPROOF_FEATURE_BIAS |
+                 FLASHPROOF_FEATURE_SINK | FLASHPROOF_FEATURE_DROPOUT | FLASHPROOF_FEATURE_DESCALE |
+                 FLASHPROOF_FEATURE_STRIDES | FLASHPROOF_FEATURE_SCALE | FLASHPROOF_FEATURE_NEGATIVE_OFFSET;
     k.conventions = FLASHPROOF_DEFAULT_CONVENTIONS;
     k.conventions.bears_hidden_nan = 1;
     k.arithmetic = arithmetic;

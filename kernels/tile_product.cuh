@@ -9,7 +9,7 @@
 #pragma once
 #include "kernels/ptx.cuh"
 
-namespace flashproof {
+namespace flashproof::gpu {
 
 constexpr int tile_size = 64;    // rows and columns of a block's tile
 constexpr int thread_size = 4;   // rows and columns of a thread's part of it
@@ -21,16 +21,28 @@ constexpr uint32 hidden_bits = 0xffffffffu;
 __device__ inline float hidden_weight() { return __uint_as_float(hidden_bits); }
 __device__ inline bool is_hidden(float weight) { return __float_as_uint(weight) == hidden_bits; }
 
-/// A matrix in global memory as a product reads it: element (o, x) at data[o outer_stride + x inner_stride], x the index that is
-/// summed over; past either count it reads as `outside`.
+/// One index of an operand: elements `stride` apart; or in pages of page_size, the numbers of which stand in `pages`, a page
+/// beginning page_stride after the one before it in memory.
+struct Axis {
+  int64 count, stride;
+  const int32* pages = nullptr;
+  int64 page_size = 0, page_stride = 0;
+
+  __device__ int64 offset(int64 n) const {
+    return pages == nullptr ? n * stride : pages[n / page_size] * page_stride + n % page_size * stride;
+  }
+};
+
+/// A matrix in global memory as a product reads it: element (o, x), x the index that is summed over; past either count it reads
+/// as `outside`, and nothing is read.
 template <class Element>
 struct Operand {
   const Element* data;
-  int64 outer_count, inner_count, outer_stride, inner_stride;
+  Axis outer, inner;
   float outside = 0;
 
   __device__ float at(int64 o, int64 x) const {
-    return o < outer_count && x < inner_count ? to_fp32(data[o * outer_stride + x * inner_stride]) : outside;
+    return o < outer.count && x < inner.count ? to_fp32(data[outer.offset(o) + inner.offset(x)]) : outside;
   }
 };
 
@@ -50,10 +62,12 @@ struct ThreadTile {
 __device__ inline int thread_row() { return int(threadIdx.x) / (tile_size / thread_size) * thread_size; }
 __device__ inline int thread_column() { return int(threadIdx.x) % (tile_size / thread_size) * thread_size; }
 
-/// Neighbouring threads read neighbouring addresses, whichever index is contiguous.
+/// Neighbouring threads read neighbouring addresses, whichever index is contiguous. Two elements at a time: with more the addresses
+/// of paged tokens leave a thread too few registers.
 template <class Element>
 __device__ void load_panel(Panel& panel, const Operand<Element>& from, int64 first_o, int64 first_x) {
-  const bool along_x = from.inner_stride == 1;
+  const bool along_x = from.inner.stride == 1;
+#pragma unroll 2
   for (int n = int(threadIdx.x); n < panel_depth * tile_size; n += tile_threads) {
     const int x = along_x ? n % panel_depth : n / tile_size;
     const int o = along_x ? n / panel_depth : n % tile_size;
@@ -66,7 +80,7 @@ __device__ void load_panel(Panel& panel, const Operand<Element>& from, int64 fir
 template <bool weights, class ElementA, class ElementB>
 __device__ void multiply_tile(ThreadTile& tile, ProductMemory& memory, const Operand<ElementA>& a,
                               const Operand<ElementB>& b, int64 row, int64 column) {
-  for (int64 x = 0; x < a.inner_count; x += panel_depth) {
+  for (int64 x = 0; x < a.inner.count; x += panel_depth) {
     __syncthreads();  // the panels' last readers are done
     load_panel(memory.a, a, row, x);
     load_panel(memory.b, b, column, x);
@@ -85,4 +99,4 @@ __device__ void multiply_tile(ThreadTile& tile, ProductMemory& memory, const Ope
   }
 }
 
-}  // namespace flashproof
+}  // namespace flashproof::gpu
