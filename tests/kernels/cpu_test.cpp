@@ -30,6 +30,7 @@ std::string draw_config(const flashproof_kernel& kernel) {
   if (tunables.find("tile_m") != std::string::npos)
     config += "tile_m=" + std::to_string(draw(1, 9)) + ",tile_n=" + std::to_string(draw(1, 9));
   if (tunables.find("splits") != std::string::npos) config += ",splits=" + std::to_string(draw(1, 4));
+  if (tunables.find("levels") != std::string::npos) config += ",levels=" + std::to_string(draw(1, 2));
   return config;
 }
 
@@ -104,6 +105,17 @@ RC_GTEST_PROP(cpu_kernels, agree_with_exact_attention_in_16_bits, ()) {
   for (const BuiltinKernel& kernel : cpu_kernels())
     RC_ASSERT(run_and_compare(*kernel.kernel(), in, draw_config(*kernel.kernel()),
                               dtype == DType::bf16 ? 0.06 : 0.008) == "");
+}
+
+/// P in e4m3 errs by 1/17 of itself at most; scores come from exact products, so nothing else is coarse. The gradients, whose D
+/// carries that error of O, are left to the check `bound` (tests/fuzz/generate_test.cpp).
+RC_GTEST_PROP(cpu_kernels, agree_with_exact_attention_in_8_bits, ()) {
+  Problem p = draw_laid_out_problem(coin() ? DType::e4m3 : DType::e5m2);
+  p.direction = Direction::forward;
+  const Inputs in = draw_inputs(p);
+  RC_LOG() << print(in.problem);
+  for (const BuiltinKernel& kernel : cpu_kernels())
+    RC_ASSERT(run_and_compare(*kernel.kernel(), in, draw_config(*kernel.kernel()), 0.06) == "");
 }
 
 Case small_case() {
@@ -202,7 +214,7 @@ TEST(cpu_kernels, refuse_with_a_reason) {
     const char* reason;
   };
   const Wrong wrongs[] = {
-      {[](flashproof_problem& p) { p.dtype = FLASHPROOF_E4M3; }, "fp8"},
+      {[](flashproof_problem& p) { p.dtype = FLASHPROOF_E4M3, p.out_dtype = FLASHPROOF_E4M3; }, "bf16 for fp8"},
       {[](flashproof_problem& p) { p.dtype = 17; }, "dtype"},
       {[](flashproof_problem& p) { p.kv_heads = 3; }, "kv_heads"},
       {[](flashproof_problem& p) { p.head_dim = 0; }, "head_dim"},
@@ -235,6 +247,48 @@ TEST(cpu_kernels, refuse_with_a_reason) {
   }
 }
 
+Case small_fp8_case(DType dtype) {
+  Case c = small_case();
+  c.problem.dtype = dtype;
+  c.problem.heads = 4;
+  c.problem.batch = 2;
+  c.problem.descale = true;
+  return c;
+}
+
+TEST(cpu_kernels, descales_are_of_the_entry_and_kv_head) {
+  for (const DType dtype : {DType::e4m3, DType::e5m2}) {
+    Inputs in = make_inputs(small_fp8_case(dtype));
+    in.q_descale = {1, 2, 3, 0.5f}, in.k_descale = {0.25f, 1, 0.5f, 1}, in.v_descale = {1, -3, 8, 0};
+    for (const BuiltinKernel& kernel : cpu_kernels()) {
+      EXPECT_EQ(run_and_compare(*kernel.kernel(), in, "", 0.06), "") << kernel.name;
+      Inputs other = in;
+      std::swap(other.v_descale[1], other.v_descale[2]);
+      SmallCall small(other);
+      ASSERT_EQ(kernel.kernel()->forward(&small.call, "", nullptr, nullptr, 0), FLASHPROOF_OK);
+      EXPECT_NE(difference("O", small.gather_queries(small.call.o, 4), exact_attention<double>(in).o, 0.06), "");
+      small.call.k_descale.data = nullptr;
+      EXPECT_EQ(kernel.kernel()->forward(&small.call, "", nullptr, nullptr, 0), FLASHPROOF_REJECTED);
+    }
+  }
+}
+
+/// Weights of 2^-15 vanish in e4m3, whose least number is 2^-9, unless they are scaled: one key of score 15 ln 2 and 2^15 zeros.
+TEST(cpu_kernels, small_weights_survive_fp8) {
+  Case c = parse_case("e4m3 q1 k32769 d1 scale=0.6931472 data=normal");
+  Inputs in = make_inputs(c);
+  in.q.set_bits(0, encode(DType::e4m3, 15));
+  for (int64_t j = 0; j < 32769; ++j) {
+    in.k.set_bits(j, encode(DType::e4m3, j == 0 ? 1 : 0));
+    in.v.set_bits(j, encode(DType::e4m3, j == 0 ? 0 : 1));
+  }
+  for (const BuiltinKernel& kernel : cpu_kernels()) {
+    SmallCall small(in);
+    ASSERT_EQ(kernel.kernel()->forward(&small.call, "", nullptr, nullptr, 0), FLASHPROOF_OK);
+    EXPECT_NEAR(small.gather_queries(small.call.o, 1)[0], 0.5, 0.002) << kernel.name;
+  }
+}
+
 TEST(cpu_kernels, declared_arithmetic_is_fully_known_and_follows_the_config) {
   const Inputs in = make_inputs(small_case());
   SmallCall small(in);
@@ -242,6 +296,19 @@ TEST(cpu_kernels, declared_arithmetic_is_fully_known_and_follows_the_config) {
     const Arithmetic arithmetic = parse_arithmetic(kernel.kernel()->arithmetic(&small.problem, ""));
     EXPECT_EQ(arithmetic.p_format, int(DType::bf16));
     EXPECT_TRUE(arithmetic.tile_m && arithmetic.tile_n && arithmetic.row_sum_lanes && arithmetic.splits);
+    for (const char* word : {"order=", "scores=", "values=", "levels=", "exp=", "arg=", "tanh=", "s=", "prescaled=",
+                             "normalized=", "dropout=", "division=", "ds=", "d="})
+      EXPECT_NE((" " + print(arithmetic)).find(std::string(" ") + word), std::string::npos) << kernel.name << word;
+  }
+  for (const DType dtype : {DType::e4m3, DType::e5m2}) {
+    const Inputs fp8 = make_inputs(small_fp8_case(dtype));
+    SmallCall call(fp8);
+    for (const BuiltinKernel& kernel : cpu_kernels()) {
+      const Arithmetic arithmetic = parse_arithmetic(kernel.kernel()->arithmetic(&call.problem, ""));
+      EXPECT_EQ(arithmetic.p_format, int(DType::e4m3));
+      EXPECT_EQ(arithmetic.p_scale_log2, 8);
+      EXPECT_EQ(arithmetic.ds_format, int(DType::bf16));
+    }
   }
   const std::string text = cpu_decode_kernel()->arithmetic(&small.problem, "tile_m=3,tile_n=5,splits=7");
   const Arithmetic arithmetic = parse_arithmetic(text);

@@ -1,5 +1,5 @@
 // A call of the C interface for small tensors: strides with gaps, packing and pages; every byte that is no logical element
-// is 0xff, which is NaN in fp32, bf16 and fp16.
+// is 0xff, which is NaN in every format.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -41,6 +41,11 @@ class SmallCall {
       call.sink = tensor(DType::fp32, {p.heads, 1, 1, 1}, 1);
       call.dsink = tensor(DType::fp32, {p.heads, 1, 1, 1}, 1);
       for (int64_t h = 0; h < p.heads; ++h) set(call.sink, h, encode(DType::fp32, in.sinks[size_t(h)]));
+    }
+    if (p.descale) {
+      call.q_descale = numbers(in.q_descale);
+      call.k_descale = numbers(in.k_descale);
+      call.v_descale = numbers(in.v_descale);
     }
     scatter(in.q, call.q, true);
     scatter(in.k, call.k, false);
@@ -128,7 +133,7 @@ class SmallCall {
     problem.window_left = p.mask.window_left, problem.window_right = p.mask.window_right;
     problem.softcap = p.softcap;
     problem.alibi = int(p.alibi);
-    problem.bias = p.bias.has_value(), problem.sink = p.sink;
+    problem.bias = p.bias.has_value(), problem.sink = p.sink, problem.descale = p.descale;
     if (p.dropout) problem.dropout_rate = p.dropout->rate, problem.dropout_seed = p.dropout->seed;
     problem.backward = has_backward(p);
   }
@@ -167,6 +172,12 @@ class SmallCall {
       stride *= shape[size_t(axis)];
     }
     t.data = allocate(dtype, stride);
+    return t;
+  }
+  /// Descales, [B, Hk].
+  flashproof_tensor numbers(const std::vector<float>& values) {
+    flashproof_tensor t = tensor(DType::fp32, {in_.problem.batch, in_.problem.kv_heads, 1, 1}, 2);
+    for (size_t n = 0; n < values.size(); ++n) set(t, int64_t(n), encode(DType::fp32, values[n]));
     return t;
   }
   /// [batch, slots, heads, columns] in the problem's layout.

@@ -47,6 +47,7 @@ inline Problem draw_problem(DType dtype, int64_t longest) {
   if (coin()) p.bias = Bias{coin(), coin(), coin(), coin(), coin()};
   p.sink = coin();
   if (coin()) p.dropout = Dropout{float(draw(0, 9)) / 10, uint64_t(draw(0, 1000))};
+  p.descale = output_dtype(p) != p.dtype && coin();
   p.direction = Direction::backward;
   return p;
 }
