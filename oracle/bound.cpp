@@ -16,6 +16,9 @@ namespace {
 constexpr double slack = 1 + 1e-6;
 constexpr int64_t keys_at_once = 32;
 
+/// Where a format may overflow, 0 times infinity is no number: nothing is claimed.
+double with_slack(double bound) { return std::isnan(bound) ? std::numeric_limits<double>::infinity() : bound * slack; }
+
 /// dbias or dsink while rows are added: error of the terms, their magnitudes, their number.
 struct SharedSum {
   std::vector<double> error, magnitude, count;
@@ -73,7 +76,7 @@ struct Pass {
 
   void store(OutputId id, int64_t index, double bound) {
     if (values[id].known.empty() || !values[id].known[index]) return;
-    bounds.bound[int(id)][index] = std::isnan(bound) ? std::numeric_limits<double>::infinity() : bound * slack;
+    bounds.bound[int(id)][index] = with_slack(bound);
   }
 
   void add_bias_row(const FullRow& row, const PairRow& pairs) {
@@ -276,7 +279,7 @@ std::vector<BoundTerm> bound_terms(const Inputs& in, const Arithmetic& arithmeti
     terms = {{"sum of its terms", bound(in, arithmetic, only(in, id, index)).bound[int(id)][index] / slack}};
   else
     terms = row_terms(in, error_model(in.problem, arithmetic), id, index);
-  for (BoundTerm& term : terms) term.amount *= slack;
+  for (BoundTerm& term : terms) term.amount = with_slack(term.amount);
   return terms;
 }
 

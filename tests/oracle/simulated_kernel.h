@@ -1,18 +1,22 @@
 // Right kernels without the C interface: the algorithms of reference/ in rounded fp32, head by head, on logical tensors.
 #pragma once
 #include "reference/arithmetic.h"
+#include "reference/flash1.h"
+#include "reference/flash3.h"
 #include "reference/flash_decoding.h"
 #include "reference/standard.h"
 #include "tests/reference/small_inputs.h"
 
 namespace flashproof::test {
 
-enum class Algorithm { standard, flash2, decode };
+enum class Algorithm { standard, flash1, flash2, flash3, decode };
 
 struct SimulatedKernel {
   Algorithm algorithm = Algorithm::flash2;
   TileSize tile{16, 16};
   int64_t splits = 1;
+  bool two_level = false;  ///< flash3
+  int p_scale_log2 = 8;    ///< in fp8
   double exp_error = 0;  ///< relative, of every exponential but exp(0) = 1; `expf` allows 2.5 * 2^-23 with its rounding
 };
 
@@ -23,18 +27,35 @@ struct SimulatedOps : RoundedOps {
   }
 };
 
+/// P in the inputs' format, in e4m3 times 2^8 for fp8 ones; dS and outputs in the outputs'.
+inline SimulatedOps ops_of(const SimulatedKernel& kernel, const Problem& p) {
+  SimulatedOps ops;
+  ops.exp_error = kernel.exp_error;
+  ops.ds_format = ops.output_format = output_dtype(p);
+  const bool fp8 = output_dtype(p) != p.dtype;
+  ops.p_format = fp8 ? DType::e4m3 : p.dtype;
+  ops.p_scale_log2 = fp8 ? kernel.p_scale_log2 : 0;
+  return ops;
+}
+
 /// Its arithmetic as declared text.
 inline std::string arithmetic_of(const SimulatedKernel& kernel, const Problem& p) {
   constexpr const char* names[] = {"fp32", "bf16", "fp16", "e4m3", "e5m2"};
-  const std::string dtype = names[int(p.dtype)];
-  const bool standard = kernel.algorithm == Algorithm::standard;
+  const SimulatedOps ops = ops_of(kernel, p);
+  const bool standard = kernel.algorithm == Algorithm::standard, flash1 = kernel.algorithm == Algorithm::flash1;
   const int64_t rows = standard ? std::max<int64_t>(max_used_length(p.q, p.batch), 1) : kernel.tile.rows;
   const int64_t keys = standard ? std::max<int64_t>(max_used_length(p.k, p.batch), 1) : kernel.tile.keys;
   return "tile=" + std::to_string(rows) + "x" + std::to_string(keys) +
-         " order=ascending scores=fp32 values=fp32 levels=1 exp=expf arg=sub tanh=accurate s=fp32 prescaled=no p=" +
-         dtype + " normalized=" + (standard ? "yes" : "no") +
-         " rowsum=1 splits=" + std::to_string(kernel.algorithm == Algorithm::decode ? kernel.splits : 1) +
-         " division=ieee ds=" + dtype + " d=rounded";
+         " order=" + (kernel.algorithm == Algorithm::flash3 ? "descending" : "ascending") +
+         " scores=fp32 values=fp32 levels=" + (flash1 || kernel.two_level ? "2" : "1") +
+         " exp=expf arg=sub tanh=accurate s=fp32 prescaled=no p=" + names[int(ops.p_format)] +
+         " pscale=" + std::to_string(ops.p_scale_log2) + " normalized=" +
+         (standard ? "yes"
+          : flash1 ? "each-tile"
+                   : "no") +
+         " dropout=output rowsum=1 splits=" +
+         std::to_string(kernel.algorithm == Algorithm::decode ? kernel.splits : 1) +
+         " division=ieee ds=" + names[int(ops.ds_format)] + " d=rounded";
 }
 
 /// Rows first, first + step, ... of a tensor from a matrix whose elements are in the tensor's format.
@@ -46,8 +67,18 @@ inline void store_rows(Tensor& tensor, int64_t first, int64_t step, const Matrix
 
 inline HeadOutputs<float> forward_head(const SimulatedKernel& kernel, const SimulatedOps& ops,
                                        const Head<float>& head) {
-  if (kernel.algorithm == Algorithm::standard) return standard_forward(ops, head);
-  if (kernel.algorithm == Algorithm::flash2) return flash2_forward(ops, head, kernel.tile);
+  switch (kernel.algorithm) {
+    case Algorithm::standard:
+      return standard_forward(ops, head);
+    case Algorithm::flash1:
+      return flash1_forward(ops, head, kernel.tile);
+    case Algorithm::flash2:
+      return flash2_forward(ops, head, kernel.tile);
+    case Algorithm::flash3:
+      return flash3_forward(ops, head, kernel.tile, kernel.two_level);
+    case Algorithm::decode:
+      break;
+  }
   return flash_decoding_forward(ops, head, kernel.tile, kernel.splits);
 }
 
@@ -60,6 +91,8 @@ inline void backward_head(const SimulatedKernel& kernel, const SimulatedOps& ops
   if (in.problem.sink) sums.dsink = float(out.dsink.at(at.h));
   if (kernel.algorithm == Algorithm::standard)
     standard_backward(ops, head, read.o, read.l, sums);
+  else if (kernel.algorithm == Algorithm::flash1)
+    flash1_backward(ops, head, kernel.tile, read.o, read.l, sums);
   else
     flash2_backward(ops, head, kernel.tile, read.o, read.l, sums);
   finish_gradient(ops, sums.dq, head.rule.scale);
@@ -78,10 +111,7 @@ inline Outputs run(const SimulatedKernel& kernel, const Inputs& in, const Tensor
                    const Tensor* exact_l = nullptr) {
   const Problem& p = in.problem;
   Outputs out = make_outputs(p);
-  SimulatedOps ops;
-  ops.exp_error = kernel.exp_error;
-  ops.p_format = ops.ds_format = p.dtype;
-  ops.output_format = output_dtype(p);
+  const SimulatedOps ops = ops_of(kernel, p);
   const int64_t group = p.heads / p.kv_heads;
   for (int64_t b = 0; b < p.batch; ++b)
     for (int64_t kv_head = 0; kv_head < p.kv_heads; ++kv_head) {
