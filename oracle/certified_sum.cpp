@@ -18,6 +18,7 @@ template <int rows, int lanes>
   for (int64_t c = 0; c < width; ++c) {
     double element[rows];
     for (int r = 0; r < rows; ++r) element[r] = double(m[r * columns + c]);
+#pragma GCC unroll 4
     for (int lane = 0; lane < lanes; ++lane) {
       double sum = 0;
       for (int r = 0; r < rows; ++r) sum += x[lane * rows + r] * element[r];
@@ -29,15 +30,16 @@ template <int rows, int lanes>
 /// The same with the sums of magnitudes of |x| <= size, and of radii, all of which are at most relative[lane] size.
 template <int rows, int lanes>
 [[gnu::always_inline]] inline void add_bounded_chunk(int64_t columns, int64_t width, const double* __restrict x,
-                                                     const double* __restrict x_size,
-                                                     const double* __restrict relative, const float* __restrict m,
-                                                     double* __restrict values, double* __restrict radii,
-                                                     double* __restrict sizes) {
+                                                     const double* __restrict x_size, const double* __restrict relative,
+                                                     const float* __restrict m, double* __restrict values,
+                                                     double* __restrict radii, double* __restrict sizes) {
   for (int64_t c = 0; c < width; ++c) {
     double element[rows];
     for (int r = 0; r < rows; ++r) element[r] = double(m[r * columns + c]);
+#pragma GCC unroll 4
     for (int lane = 0; lane < lanes; ++lane) {
       double value = 0, size = 0;
+#pragma GCC unroll 8
       for (int r = 0; r < rows; ++r) {
         value += x[lane * rows + r] * element[r];
         size += x_size[lane * rows + r] * __builtin_fabs(element[r]);
@@ -98,10 +100,11 @@ template <int lanes>
     const int64_t width = std::min(strip, end - first);
     for (int64_t r0 = 0; r0 < n; r0 += sum_block) {
       std::fill_n(sums, lanes * strip, 0.0);
-      for_chunks(r0, std::min(n, r0 + sum_block), [&]<int count>(int64_t r) __attribute__((always_inline)) {
-        gather<count, lanes>(x, r, chunk_x);
-        add_chunk<count, lanes>(columns, width, chunk_x, rows + r * columns + first, sums);
-      });
+      for_chunks(
+          r0, std::min(n, r0 + sum_block), [&]<int count>(int64_t r) __attribute__((always_inline)) {
+            gather<count, lanes>(x, r, chunk_x);
+            add_chunk<count, lanes>(columns, width, chunk_x, rows + r * columns + first, sums);
+          });
       for (int lane = 0; lane < lanes; ++lane)
         for (int64_t c = 0; c < width; ++c) out[lane][first + c] += sums[lane * strip + c];
     }
@@ -119,18 +122,19 @@ template <int lanes>
     const int64_t width = std::min(strip, columns - first);
     for (int64_t r0 = 0; r0 < n; r0 += sum_block) {
       for (double* sums : {values, radii, sizes}) std::fill_n(sums, lanes * strip, 0.0);
-      for_chunks(r0, std::min(n, r0 + sum_block), [&]<int count>(int64_t r) __attribute__((always_inline)) {
-        const float* m = rows + r * columns + first;
-        gather<count, lanes>(x_value, r, chunk_x);
-        gather<count, lanes>(x_size, r, chunk_size);
-        for (int lane = 0; lane < lanes; ++lane) {
-          relative[lane] = largest_ratio<count>(x[lane].radius + r, x_size[lane] + r);
-          if (relative[lane] <= proportional) continue;
-          relative[lane] = 0;
-          add_radii<count>(columns, width, x[lane].radius + r, m, radii + lane * strip);
-        }
-        add_bounded_chunk<count, lanes>(columns, width, chunk_x, chunk_size, relative, m, values, radii, sizes);
-      });
+      for_chunks(
+          r0, std::min(n, r0 + sum_block), [&]<int count>(int64_t r) __attribute__((always_inline)) {
+            const float* m = rows + r * columns + first;
+            gather<count, lanes>(x_value, r, chunk_x);
+            gather<count, lanes>(x_size, r, chunk_size);
+            for (int lane = 0; lane < lanes; ++lane) {
+              relative[lane] = largest_ratio<count>(x[lane].radius + r, x_size[lane] + r);
+              if (relative[lane] <= proportional) continue;
+              relative[lane] = 0;
+              add_radii<count>(columns, width, x[lane].radius + r, m, radii + lane * strip);
+            }
+            add_bounded_chunk<count, lanes>(columns, width, chunk_x, chunk_size, relative, m, values, radii, sizes);
+          });
       for (int lane = 0; lane < lanes; ++lane)
         for (int64_t c = 0; c < width; ++c) {
           out[lane].value[first + c] += values[lane * strip + c];

@@ -6,6 +6,7 @@
 // roundings do (u = 2^-53) and passes on the radius of what it reads; nothing is estimated.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "oracle/certified_sum.h"
@@ -16,7 +17,7 @@ namespace flashproof {
 /// The vectors of one operand, once by rows and once by columns: every format's numbers are floats exactly.
 struct Side {
   int64_t count = 0, channels = 0;
-  std::vector<float> rows;     ///< [count, channels]
+  std::vector<float> rows;     ///< [count, channels], then zeros up to a multiple of sum_chunk rows
   std::vector<float> columns;  ///< [channels, count]
   std::vector<double> norm;    ///< at least the Euclidean norm of each vector
   std::vector<double> unit;    ///< a power of two that divides every element of the vector
@@ -35,11 +36,11 @@ struct RowStates {
   explicit RowStates(int64_t count);
   std::vector<double> reference, sum, error, delta, delta_radius, delta_size;
   void set(int64_t n, const RowState&);
-  void fill(int64_t begin, int64_t end, const RowState&);
+  RowState at(int64_t n) const { return {reference[n], sum[n], error[n], delta[n], delta_radius[n], delta_size[n]}; }
 };
 
 struct Strip {
-  explicit Strip(int64_t capacity);  ///< begin = 0, end = capacity
+  explicit Strip(int64_t capacity);  ///< begin = 0, end = capacity; arrays of a multiple of sum_chunk
   int64_t begin = 0, end = 0;
   std::vector<double> score, score_radius;  ///< s; -infinity where hidden
   std::vector<double> slope, slope_error;   ///< dS0 / dS = 1 - (s1/cap)^2 and its relative error
@@ -58,15 +59,23 @@ double dropout_scale(const Problem&);
 bool has_pair_modifiers(const Problem&);
 /// Sets shift, shift_size and kept of pair (i, j) at position n.
 void set_modifiers(const Inputs&, int64_t b, int64_t h, int64_t i, int64_t j, Strip&, int64_t n);
-/// factor <one, many_n> for n in the strip's range. `factor` itself is off by at most u.
-void dot_strip(const Side& many, const Side& one, int64_t one_row, double factor, Strip&, std::vector<double>& value,
-               std::vector<double>& radius);
+/// One vector, row `row` of `one`, against the vectors of another side; its results go to `strip`, whose range they fill.
+struct DotLane {
+  const Side& one;
+  int64_t row;
+  Strip& strip;
+};
+/// factor <one, many_n> for n in each lane's range, into strip.*value with radii. `factor` itself is off by at most u.
+void dot_strips(const Side& many, std::span<const DotLane>, double factor, std::vector<double> Strip::*value,
+                std::vector<double> Strip::*radius);
 /// s from s0 (in score), with slope; shift must be set if has_pair_modifiers.
 void finish_scores(const Problem&, Strip&);
 /// exp(s - reference).
 void weigh(const RowStates&, Strip&);
+void weigh(const RowState&, Strip&);
 /// p from the weights, and dS from p, g, kept and D.
 void differentiate(const RowStates&, Strip&);
+void differentiate(const RowState&, Strip&);
 /// ds becomes dS0 = dS * slope.
 void undo_softcap(Strip&);
 

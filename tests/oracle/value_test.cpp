@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 
 #include "oracle/certified_sum.h"
@@ -120,6 +121,82 @@ TEST(CertifiedSum, LongSumsAreWithinTheirError) {
   EXPECT_LE(error_of(sums.value(0)), sums.error(0));
   EXPECT_GT(error_of(plain), sums.error(0)) << "the terms are too tame to tell this from a plain sum";
   mpfr_clear(exact);
+}
+
+/// Weights with radii over a small matrix, whose sums are compared with those taken one by one.
+struct BoundedSums {
+  static constexpr int64_t n = 600, columns = 7;
+  std::vector<double> x, radius, size;
+  std::vector<float> rows;
+  std::vector<double> value = std::vector<double>(columns), radii = value, sizes = value;
+
+  explicit BoundedSums(uint64_t seed) : rows(n * columns) {
+    std::mt19937_64 random(seed);
+    const auto uniform = [&] { return double(random() >> 11) * 0x1p-53; };
+    for (int64_t r = 0; r < n; ++r) {
+      x.push_back(uniform() - 0.5);
+      size.push_back(std::fabs(x.back()) + 0.1 * uniform());
+      radius.push_back(size.back() * uniform() * 0x1p-50);
+    }
+    for (float& element : rows) element = float(uniform() - 0.5);
+  }
+  void add(int64_t begin, int64_t end) {
+    const BoundedSum weights{&x[begin], &radius[begin], &size[begin]}, out{value.data(), radii.data(), sizes.data()};
+    add_weighted_rows(end - begin, columns, {&weights, 1}, &rows[begin * columns], {&out, 1});
+  }
+  double exact_radius(int64_t c) const {
+    double sum = 0;
+    for (int64_t r = 0; r < n; ++r) sum += radius[r] * std::fabs(double(rows[r * columns + c]));
+    return sum;
+  }
+};
+
+TEST(CertifiedSum, RadiiCoverThoseOfTheWeights) {
+  BoundedSums sums(5);
+  sums.add(0, BoundedSums::n);
+  for (int64_t c = 0; c < BoundedSums::columns; ++c) {
+    EXPECT_GE(sums.radii[c] * inflation, sums.exact_radius(c));
+    EXPECT_LE(sums.radii[c], 4 * sums.exact_radius(c)) << "the largest of a chunk should not be far from the rest";
+  }
+}
+
+TEST(CertifiedSum, RadiiOutOfProportionAreSummedByThemselves) {
+  BoundedSums sums(6);
+  sums.size[17] = sums.x[17] = 0;  // as of a weight below exp(-690), of which nothing but a radius is known
+  sums.radius[17] = 3;
+  sums.add(0, BoundedSums::n);
+  for (int64_t c = 0; c < BoundedSums::columns; ++c) {
+    EXPECT_GE(sums.radii[c] * inflation, sums.exact_radius(c));
+    EXPECT_LE(sums.radii[c], 1.001 * sums.exact_radius(c));
+  }
+  BoundedSums lost(6);
+  lost.radius[17] = std::numeric_limits<double>::quiet_NaN();
+  lost.add(0, BoundedSums::n);
+  EXPECT_TRUE(std::isnan(lost.radii[0])) << "a radius that is not a number must not vanish";
+}
+
+TEST(CertifiedSum, ZerosAroundAndOtherLanesChangeNoBit) {
+  BoundedSums alone(7);
+  constexpr int64_t begin = 300, end = 430;  // of 256 .. 432: whole blocks before, whole chunks after
+  std::vector<BoundedSums> lanes;
+  for (uint64_t seed = 7; seed < 13; ++seed) lanes.emplace_back(seed);
+  for (int64_t r = 0; r < BoundedSums::n; ++r)
+    if (r < begin || r >= end)
+      for (std::vector<double>* numbers :
+           {&alone.x, &alone.radius, &alone.size, &lanes[0].x, &lanes[0].radius, &lanes[0].size})
+        (*numbers)[r] = 0;
+  alone.add(begin / sum_block * sum_block, (end + sum_chunk - 1) / sum_chunk * sum_chunk);
+  std::vector<BoundedSum> weights, out;
+  for (BoundedSums& lane : lanes) {
+    lane.rows = alone.rows;
+    weights.push_back({lane.x.data(), lane.radius.data(), lane.size.data()});
+    out.push_back({lane.value.data(), lane.radii.data(), lane.sizes.data()});
+  }
+  add_weighted_rows(BoundedSums::n, BoundedSums::columns, weights, alone.rows.data(), out);
+  EXPECT_EQ(lanes[0].value, alone.value);
+  EXPECT_EQ(lanes[0].radii, alone.radii);
+  EXPECT_EQ(lanes[0].sizes, alone.sizes);
+  EXPECT_NE(lanes[1].value, alone.value);
 }
 
 // ---- enclosures
