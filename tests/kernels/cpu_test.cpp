@@ -10,8 +10,7 @@
 
 #include "kernels/builtin.h"
 #include "reference/arithmetic.h"
-#include "tests/kernels/small_call.h"
-#include "tests/reference/small_inputs.h"
+#include "tests/kernels/compare.h"
 
 namespace flashproof::test {
 namespace {
@@ -34,57 +33,13 @@ std::string draw_config(const flashproof_kernel& kernel) {
   return config;
 }
 
-/// "" when every element is within tolerance (1 + largest |expected|) of what is expected.
-std::string difference(const char* name, const std::vector<double>& got, const std::vector<double>& expected,
-                       double tolerance) {
-  if (got.size() != expected.size()) return std::string(name) + ": wrong size";
-  double largest = 1;
-  for (double x : expected) largest = std::max(largest, 1 + std::fabs(x));
-  for (size_t n = 0; n < got.size(); ++n)
-    if (got[n] != expected[n] && !(std::fabs(got[n] - expected[n]) <= tolerance * largest))
-      return std::string(name) + "[" + std::to_string(n) + "] is " + std::to_string(got[n]) + ", not " +
-             std::to_string(expected[n]);
-  return "";
-}
-
-/// Runs forward and backward; the first difference from exact attention.
 std::string run_and_compare(const flashproof_kernel& kernel, const Inputs& in, const std::string& config,
                             double tolerance) {
-  const Problem& p = in.problem;
-  SmallCall small(in);
-  char message[256] = "";
-  if (kernel.forward(&small.call, config.c_str(), nullptr, message, sizeof message) != FLASHPROOF_OK) return message;
-  auto exact = exact_attention<double>(in);
-  for (size_t row = 0; row < exact.l.size(); ++row)
-    if (exact.l_is_minus_infinity[row]) exact.l[row] = -INFINITY;
-  std::vector<double> finite_l = exact.l, got_l = small.gather_lse();
-  for (size_t row = 0; row < finite_l.size(); ++row)
-    if (got_l[row] == finite_l[row]) got_l[row] = finite_l[row] = 0;
-  std::string found = difference("O", small.gather_queries(small.call.o, p.value_dim), exact.o, tolerance);
-  if (found.empty()) found = difference("L", got_l, finite_l, 1e-4);
-  if (!found.empty() || !has_backward(p)) return found;
-  small.add_gradients();
-  if (kernel.backward(&small.call, config.c_str(), nullptr, message, sizeof message) != FLASHPROOF_OK) return message;
-  // dS = p (z g - D) cancels, D carries the rounding of O, and scale, 1 / (1 - rate) and the heads of a group multiply it.
-  const double loose = 8 * tolerance;
-  const std::string differences[] = {
-      difference("dQ", small.gather_queries(small.call.dq, p.head_dim), exact.dq, loose),
-      difference("dK", small.gather_key_gradients(small.call.dk, p.head_dim), exact.dk, loose),
-      difference("dV", small.gather_key_gradients(small.call.dv, p.value_dim), exact.dv, loose),
-      p.bias ? difference("dbias", small.gather_all(small.call.dbias, in.bias.size()), exact.dbias, loose) : "",
-      p.sink ? difference("dsink", small.gather_all(small.call.dsink, p.heads), exact.dsink, loose) : ""};
-  for (const std::string& each : differences)
-    if (!each.empty()) return each;
-  return "";
-}
-
-Problem draw_laid_out_problem(DType dtype) {
-  Problem p = draw_problem(dtype, 12);
-  const bool dense = p.q.packed.empty() && p.k.packed.empty();
-  if (p.k.packed.empty() && coin()) p.paging = Paging{0, draw(1, 5)};
-  p.layout.row_gap = draw(0, 3);
-  p.layout.heads_first = dense && !p.paging && coin();
-  return p;
+  return compare_with_exact(in, tolerance, [&](SmallCall& small, Direction direction) -> std::string {
+    char message[256] = "";
+    const auto call = direction == Direction::forward ? kernel.forward : kernel.backward;
+    return call(&small.call, config.c_str(), nullptr, message, sizeof message) == FLASHPROOF_OK ? "" : message;
+  });
 }
 
 /// Everything outside the logical tensors is NaN here, so that reading any of it shows.

@@ -56,7 +56,7 @@ struct Convert {
 };
 template <class Number>
 struct Widen {
-  __device__ float operator()(uint32 bits) const { return to_fp32(Number{static_cast<unsigned short>(bits)}); }
+  __device__ float operator()(uint32 bits) const { return to_fp32(Number{static_cast<decltype(Number::bits)>(bits)}); }
 };
 
 }  // namespace
@@ -73,9 +73,12 @@ std::vector<uint32> encode(DType dtype, const std::vector<double>& x) { return m
 std::vector<double> decode(DType dtype, const std::vector<uint32>& codes) { return map<double>(Decode{dtype}, codes); }
 
 std::vector<uint32> convert(DType dtype, const std::vector<float>& x) {
+  if (dtype == DType::e4m3) return map<uint32>(Convert<E4m3>{}, x);
   return dtype == DType::bf16 ? map<uint32>(Convert<Bf16>{}, x) : map<uint32>(Convert<Fp16>{}, x);
 }
 std::vector<float> widen(DType dtype, const std::vector<uint32>& codes) {
+  if (dtype == DType::e4m3) return map<float>(Widen<E4m3>{}, codes);
+  if (dtype == DType::e5m2) return map<float>(Widen<E5m2>{}, codes);
   return dtype == DType::bf16 ? map<float>(Widen<Bf16>{}, codes) : map<float>(Widen<Fp16>{}, codes);
 }
 

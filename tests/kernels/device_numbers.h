@@ -22,7 +22,7 @@ std::vector<uint32> element(const std::vector<ElementQuery>&);
 std::vector<uint32> encode(DType, const std::vector<double>&);
 std::vector<double> decode(DType, const std::vector<uint32>&);
 
-/// from_fp32<Bf16> or <Fp16>, and to_fp32 of their codes.
+/// from_fp32<Bf16>, <Fp16> or <E4m3>, and to_fp32 of codes of a format of 8 or 16 bits.
 std::vector<uint32> convert(DType, const std::vector<float>&);
 std::vector<float> widen(DType, const std::vector<uint32>&);
 

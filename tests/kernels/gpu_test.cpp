@@ -10,6 +10,8 @@
 #include <string_view>
 
 #include "kernels/builtin.h"
+#include "reference/arithmetic.h"
+#include "tests/kernels/compare.h"
 #include "tests/kernels/device_numbers.h"
 
 namespace flashproof {
@@ -79,7 +81,7 @@ TEST_F(Device, ConversionInstructionsRoundCorrectly) {
   std::vector<float> x;
   for (double y : doubles_to_round()) x.push_back(float(y));
   const std::vector<uint32> codes = codes_of_16_bits();
-  for (DType dtype : {DType::bf16, DType::fp16}) {
+  for (DType dtype : {DType::bf16, DType::fp16, DType::e4m3}) {
     const std::vector<uint32> rounded = on_device::convert(dtype, x);
     for (size_t n = 0; n < x.size(); ++n) {
       if (std::isnan(x[n])) {
@@ -88,8 +90,10 @@ TEST_F(Device, ConversionInstructionsRoundCorrectly) {
         ASSERT_EQ(rounded[n], encode(dtype, x[n])) << int(dtype) << " " << x[n];
       }
     }
+  }
+  for (DType dtype : {DType::bf16, DType::fp16, DType::e4m3, DType::e5m2}) {
     const std::vector<float> wide = on_device::widen(dtype, codes);
-    for (uint32 code : codes) {
+    for (uint32 code = 0; code < 1u << format_of(dtype).bits; ++code) {
       const double exact = decode(dtype, code);
       if (std::isnan(exact)) {
         ASSERT_TRUE(std::isnan(wide[code]));
@@ -171,30 +175,54 @@ TEST(GpuStandard, TakesWhatItDeclares) {
   EXPECT_EQ(rejection_with([](P& p) { p.backward = 1; }), "");
   EXPECT_EQ(rejection_with([](P& p) { p.dtype = p.out_dtype = FLASHPROOF_FP16; }), "");
   EXPECT_EQ(rejection_with([](P& p) { p.dtype = p.out_dtype = FLASHPROOF_FP32; }), "");
+  EXPECT_EQ(rejection_with([](P& p) { p.dtype = FLASHPROOF_E4M3, p.descale = 1; }), "");
+  EXPECT_EQ(rejection_with([](P& p) { p.dtype = FLASHPROOF_E5M2, p.backward = 1; }), "");
   EXPECT_EQ(rejection_with([](P& p) { p.causal = p.top_left = 1, p.window_left = 0; }), "");
   EXPECT_EQ(rejection_with([](P& p) { p.packed_q = p.used_k = 1, p.value_dim = 1; }), "");
+  EXPECT_EQ(rejection_with([](P& p) { p.page_size = 16, p.softcap = 30, p.alibi = 2; }), "");
+  EXPECT_EQ(rejection_with([](P& p) { p.bias = p.sink = p.backward = 1, p.dropout_rate = 0.5f; }), "");
   EXPECT_EQ(rejection_with([](P& p) { p.max_seq_q = p.max_seq_k = p.total_q = p.total_k = 0; }), "");
 }
 
 TEST(GpuStandard, RejectsTheRestWithAReason) {
   using P = flashproof_problem;
-  EXPECT_NE(rejection_with([](P& p) { p.dtype = FLASHPROOF_E4M3, p.out_dtype = FLASHPROOF_BF16; }), "");
+  EXPECT_NE(rejection_with([](P& p) { p.dtype = 99; }), "");
   EXPECT_NE(rejection_with([](P& p) { p.out_dtype = FLASHPROOF_FP32; }), "");
+  EXPECT_NE(rejection_with([](P& p) { p.dtype = p.out_dtype = FLASHPROOF_E4M3; }), "");
   EXPECT_NE(rejection_with([](P& p) { p.kv_heads = 3; }), "");
   EXPECT_NE(rejection_with([](P& p) { p.kv_heads = 0; }), "");
-  EXPECT_NE(rejection_with([](P& p) { p.page_size = 16; }), "");
-  EXPECT_NE(rejection_with([](P& p) { p.softcap = 30; }), "");
-  EXPECT_NE(rejection_with([](P& p) { p.alibi = 1; }), "");
-  EXPECT_NE(rejection_with([](P& p) { p.bias = 1; }), "");
-  EXPECT_NE(rejection_with([](P& p) { p.sink = 1; }), "");
+  EXPECT_NE(rejection_with([](P& p) { p.page_size = -1; }), "");
+  EXPECT_NE(rejection_with([](P& p) { p.softcap = -1; }), "");
+  EXPECT_NE(rejection_with([](P& p) { p.softcap = std::numeric_limits<float>::infinity(); }), "");
+  EXPECT_NE(rejection_with([](P& p) { p.alibi = 3; }), "");
   EXPECT_NE(rejection_with([](P& p) { p.descale = 1; }), "");
-  EXPECT_NE(rejection_with([](P& p) { p.dropout_rate = 0.5f; }), "");
+  EXPECT_NE(rejection_with([](P& p) { p.dropout_rate = 1; }), "");
   EXPECT_NE(rejection_with([](P& p) { p.window_left = -2; }), "");
   EXPECT_NE(rejection_with([](P& p) { p.scale = std::numeric_limits<float>::quiet_NaN(); }), "");
   EXPECT_NE(rejection_with([](P& p) { p.max_seq_q = -1; }), "");
   EXPECT_NE(rejection_with([](P& p) { p.max_seq_q = p.max_seq_k = p.total_q = p.total_k = int64_t(1) << 40; }), "");
+  // Few packed tokens, but a bias may have room for the longest slot of each entry.
+  EXPECT_NE(rejection_with([](P& p) { p.batch = 40000, p.max_seq_q = p.max_seq_k = 1700, p.bias = p.backward = 1; }),
+            "");
+  EXPECT_EQ(rejection_with([](P& p) { p.batch = 40000, p.max_seq_q = p.max_seq_k = 1700; }), "");
   EXPECT_NE(rejection_with([](P& p) { p.struct_size = 8; }), "");
   EXPECT_NE(rejection(plain_problem(), "tile_m=64"), "");
+}
+
+TEST(GpuStandard, DeclaresAllOfItsArithmetic) {
+  for (const DType dtype : every_dtype) {
+    flashproof_problem p = plain_problem();
+    p.dtype = int(dtype);
+    const bool fp8 = format_of(dtype).bits == 8;
+    if (!fp8) p.out_dtype = p.dtype;
+    const Arithmetic arithmetic = parse_arithmetic(standard().arithmetic(&p, ""));
+    EXPECT_EQ(arithmetic.p_format, int(fp8 ? DType::e4m3 : dtype));
+    EXPECT_EQ(arithmetic.p_scale_log2, fp8 ? 8 : 0);
+    EXPECT_EQ(arithmetic.ds_format, int(fp8 ? DType::bf16 : dtype));
+    for (const char* word : {"tile=", "order=", "scores=", "values=", "levels=", "exp=", "arg=", "tanh=", "s=",
+                             "prescaled=", "normalized=", "dropout=", "rowsum=", "splits=", "division=", "d="})
+      EXPECT_NE((" " + print(arithmetic)).find(std::string(" ") + word), std::string::npos) << word;
+  }
 }
 
 /// An array in device memory.
@@ -238,6 +266,142 @@ TEST_F(Device, StandardComputesTheEightKeyExample) {
   call.workspace_size = 0;
   EXPECT_EQ(standard().forward(&call, "", nullptr, message, sizeof message), FLASHPROOF_ERROR);
   EXPECT_NE(std::string(message).find("workspace"), std::string::npos);
+}
+
+/// The call of a SmallCall with all its arrays in device memory.
+class DeviceCall {
+ public:
+  explicit DeviceCall(const test::SmallCall& small) : host_(small.call), call_(small.call) {
+    for (const auto tensor : tensors)
+      if (flashproof_tensor& t = call_.*tensor; t.data != nullptr)
+        t.data = on_device(t.data, bytes_of(t)), t.memory = FLASHPROOF_CUDA;
+    for (const auto list : {&flashproof_call::cu_seqlens_q, &flashproof_call::cu_seqlens_k, &flashproof_call::seqused_q,
+                            &flashproof_call::seqused_k, &flashproof_call::page_table})
+      if (flashproof_integers& n = call_.*list; n.host != nullptr)
+        n.data = static_cast<const int32_t*>(on_device(n.host, size_t(n.length) * sizeof(int32_t)));
+    call_.workspace_size = standard().workspace_size(call_.problem, "");
+    const std::vector<uint8_t> poison(call_.workspace_size, 0xff);
+    call_.workspace = on_device(poison.data(), poison.size());
+  }
+  DeviceCall(const DeviceCall&) = delete;
+  ~DeviceCall() {
+    for (void* each : allocated_) cudaFree(each);
+  }
+
+  /// Carries out forward or backward and copies all tensors back; "" or what went wrong.
+  std::string run(Direction direction) {
+    char message[256] = "";
+    const auto function = direction == Direction::forward ? standard().forward : standard().backward;
+    if (function(&call_, "", nullptr, message, sizeof message) != FLASHPROOF_OK) return message;
+    if (const cudaError_t error = cudaDeviceSynchronize(); error != cudaSuccess) return cudaGetErrorString(error);
+    for (const auto tensor : tensors) {
+      const flashproof_tensor &from = call_.*tensor, &to = host_.*tensor;
+      if (to.data == nullptr) continue;
+      EXPECT_EQ(cudaMemcpy(to.data, from.data, bytes_of(to), cudaMemcpyDeviceToHost), cudaSuccess);
+    }
+    return "";
+  }
+
+ private:
+  using Call = flashproof_call;
+  static constexpr flashproof_tensor Call::*tensors[] = {
+      &Call::q,     &Call::k,         &Call::v,         &Call::o,         &Call::lse,   &Call::d_o,
+      &Call::dq,    &Call::dk,        &Call::dv,        &Call::bias,      &Call::dbias, &Call::sink,
+      &Call::dsink, &Call::q_descale, &Call::k_descale, &Call::v_descale, &Call::slopes};
+
+  /// From the first logical element to the last.
+  static size_t bytes_of(const flashproof_tensor& t) {
+    int64_t elements = 1;
+    for (int axis = 0; axis < t.rank; ++axis) {
+      if (t.shape[axis] == 0) return 0;
+      elements += (t.shape[axis] - 1) * t.stride[axis];
+    }
+    return size_t(elements) * size_t(format_of(DType(t.dtype)).bits / 8);
+  }
+  void* on_device(const void* data, size_t bytes) {
+    void* copy = nullptr;
+    EXPECT_EQ(cudaMalloc(&copy, std::max<size_t>(bytes, 1)), cudaSuccess);
+    EXPECT_EQ(cudaMemcpy(copy, data, bytes, cudaMemcpyHostToDevice), cudaSuccess);
+    allocated_.push_back(copy);
+    return copy;
+  }
+
+  flashproof_call host_, call_;
+  std::vector<void*> allocated_;
+};
+
+std::string run_standard(test::SmallCall& small, Direction direction) { return DeviceCall(small).run(direction); }
+
+/// Sequences within one tile, or over several.
+Inputs draw_standard_inputs(DType dtype) {
+  return test::draw_inputs(test::draw_laid_out_problem(dtype, test::coin() ? 12 : 150));
+}
+
+/// Everything between the logical elements is NaN here, so that reading any of it shows.
+TEST_F(Device, StandardAgreesWithExactAttention) {
+  EXPECT_TRUE(rc::check("in fp32", [] {
+    const Inputs in = draw_standard_inputs(DType::fp32);
+    RC_LOG() << print(in.problem);
+    RC_ASSERT(test::compare_with_exact(in, 1e-4, run_standard) == "");
+  }));
+  EXPECT_TRUE(rc::check("in 16 bits", [] {
+    const DType dtype = test::coin() ? DType::bf16 : DType::fp16;
+    const Inputs in = draw_standard_inputs(dtype);
+    RC_LOG() << print(in.problem);
+    RC_ASSERT(test::compare_with_exact(in, dtype == DType::bf16 ? 0.06 : 0.008, run_standard) == "");
+  }));
+}
+
+/// O and L against exact attention; gradients, whose D carries the error of P in e4m3, against cpu:standard's from the same O and L.
+TEST_F(Device, StandardAgreesIn8Bits) {
+  EXPECT_TRUE(rc::check([] {
+    const Inputs in = draw_standard_inputs(test::coin() ? DType::e4m3 : DType::e5m2);
+    RC_LOG() << print(in.problem);
+    Inputs forward = in;
+    forward.problem.direction = Direction::forward;
+    RC_ASSERT(test::compare_with_exact(forward, 0.06, run_standard) == "");
+    test::SmallCall small(in);
+    RC_ASSERT(run_standard(small, Direction::forward) == "");
+    small.add_gradients();
+    RC_ASSERT(run_standard(small, Direction::backward) == "");
+    const test::Gradients gpu = test::gradients_of(small, in);
+    RC_ASSERT(cpu_standard_kernel()->backward(&small.call, "", nullptr, nullptr, 0) == FLASHPROOF_OK);
+    RC_ASSERT(test::difference(gpu, test::gradients_of(small, in), 0.02) == "");
+  }));
+}
+
+/// Row 4 of head 0 has a NaN in q, key 2 of head 1 one in its v; half of the weights are dropped.
+TEST_F(Device, StandardPassesNanOnAndNoFurther) {
+  Inputs in = make_inputs(parse_case("bf16 h2 q6 k6 d4 dropout=0.5@3 data=normal"));
+  in.v.set_bits((2 * 2 + 1) * 4 + 3, nan_bits(DType::bf16));
+  in.q.set_bits((4 * 2 + 0) * 4 + 0, nan_bits(DType::bf16));
+  test::SmallCall small(in);
+  ASSERT_EQ(run_standard(small, Direction::forward), "");
+  const std::vector<double> o = small.gather_queries(small.call.o, 4), l = small.gather_lse();
+  for (size_t i = 0; i < 6; ++i)
+    for (size_t h = 0; h < 2; ++h) {
+      EXPECT_EQ(std::isnan(l[i * 2 + h]), i == 4 && h == 0);
+      for (size_t c = 0; c < 4; ++c)
+        EXPECT_EQ(std::isnan(o[(i * 2 + h) * 4 + c]), (h == 1 && c == 3) || (i == 4 && h == 0)) << i << h << c;
+    }
+}
+
+/// Key 1 is hidden by a bias of -inf, row 0 sees nothing: NaN in what they hold reaches nothing, gradients of 0 included.
+TEST_F(Device, StandardBearsNanInWhatIsHidden) {
+  const Inputs clean = [] {
+    Inputs in = make_inputs(parse_case("bf16 q70 k5 d4 bias=11qk:fp32 sink bwd data=normal"));
+    for (int64_t i = 0; i < 70; ++i)
+      for (int64_t j = 0; j < 5; ++j)
+        if (i == 0 || j == 1) in.bias.set_bits(i * 5 + j, encode(DType::fp32, -INFINITY));
+    return in;
+  }();
+  Inputs spoiled = clean;
+  for (int64_t c = 0; c < 4; ++c) {
+    for (Tensor* rows : {&spoiled.q, &spoiled.d_o}) rows->set_bits(c, nan_bits(DType::bf16));
+    for (Tensor* keys : {&spoiled.k, &spoiled.v}) keys->set_bits(4 + c, nan_bits(DType::bf16));
+  }
+  EXPECT_EQ(test::compare_with_exact(clean, 0.06, run_standard), "");
+  EXPECT_EQ(test::compare_with_exact(spoiled, 0.06, run_standard), "");
 }
 
 }  // namespace
