@@ -8,8 +8,8 @@
 //
 // Arithmetic: fp32, each sum of products one chain of fmas; m and l over the row, l as 32 partial sums, key j in sum j mod 32,
 // then added pairwise, a sink last; P divided by l and rounded to the input format before P V (fp8: 2^8 P to e4m3); P and dS0 of
-// the backward rounded to the output's format, dS of dbias not. No atomics: the same call gives the same bits. dK and dV sum the
-// group's query heads in ascending order.
+// the backward rounded to the output's format, dS of dbias not. dK and dV sum the group's query heads in ascending order. No
+// atomics: what an entry gets depends on its own data alone, bit for bit.
 //
 // A key that mask or bias hides from a row has a marked weight (tile_product.cuh), so what it holds cannot reach the row, nor
 // the row it. A key that dropout drops has weight 0.
@@ -416,7 +416,7 @@ const char* arithmetic(const flashproof_problem* p, const char*) {
   thread_local char text[256];
   std::snprintf(text, sizeof text,
                 "tile=%dx%d order=ascending scores=fp32 values=fp32 levels=1 exp=expf arg=sub tanh=accurate s=fp32 "
-                "prescaled=no p=%s normalized=yes rowsum=%d splits=1 division=ieee ds=%s d=rounded",
+                "prescaled=no p=%s normalized=yes dropout=output rowsum=%d splits=1 division=ieee ds=%s d=rounded",
                 side(p->max_seq_q), side(p->max_seq_k), weights, lanes, names[p->out_dtype]);
   return text;
 }
@@ -551,6 +551,7 @@ const flashproof_kernel* gpu_standard_kernel() {
                  FLASHPROOF_FEATURE_STRIDES | FLASHPROOF_FEATURE_SCALE | FLASHPROOF_FEATURE_NEGATIVE_OFFSET;
     k.conventions = FLASHPROOF_DEFAULT_CONVENTIONS;
     k.conventions.bears_hidden_nan = 1;
+    k.conventions.deterministic = FLASHPROOF_DETERMINISTIC_BATCH;
     k.arithmetic = arithmetic;
     k.supports = supports;
     k.workspace_size = workspace_size;
