@@ -5,6 +5,7 @@
 namespace flashproof {
 
 void add_trace(CommandLine&);     ///< an algorithm step by step on one row
+void add_cost(CommandLine&);      ///< operations, bytes and memory of each algorithm
 void add_list(CommandLine&);      ///< kernels, checks, data families, features, presets
 void add_check(CommandLine&);     ///< one case on one kernel
 void add_fuzz(CommandLine&);      ///< a campaign

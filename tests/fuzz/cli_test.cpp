@@ -62,6 +62,14 @@ TEST(CommandLine, WrongWordsGet64TheNearestRightWordAndAnExample) {
       {"list kernel", "`kernels`"},
       {"trace --algorithm flash9", "`flash2`"},
       {"trace --scores 1,x --values 1,2", "`x`"},
+      {"cost", "needs a problem"},
+      {"cost --preset leson", "`lesson`"},
+      {"cost --preset lesson bf16", "not both"},
+      {"cost bf16 sink", "have no `sink`"},
+      {"cost bf16 --tile 64", "ROWSxKEYS"},
+      {"cost bf16 --tile 0x64", "at least 1 row"},
+      {"cost bf16 --algorithm flash9", "`flash1`"},
+      {"cost bf16 bwd --algorithm rabe_staats", "no backward of its own"},
       {"gen bf16", "--out"},
       {"gen bf16 --out /nonexistent/x --conventions lse=bas2", "`lse=base2`"},
       {"bound bf16 --output dW", "`dQ`"},
@@ -149,8 +157,8 @@ TEST(CommandLine, EveryVerbHasHelpThatOpensWithAnExample) {
   const Result all = run("--help");
   EXPECT_EQ(all.code, 0);
   EXPECT_EQ(all.out.rfind("Example: flashproof", 0), 0u) << all.out;
-  for (const char* verb : {"fuzz", "check", "replay", "gate", "reduce", "bound", "gen", "verify", "trace", "list",
-                           "status", "report", "mutants", "selftest", "doctor"}) {
+  for (const char* verb : {"fuzz", "check", "replay", "gate", "reduce", "bound", "gen", "verify", "trace", "cost",
+                           "list", "status", "report", "mutants", "selftest", "doctor"}) {
     EXPECT_TRUE(has(all.out, verb)) << verb;
     const Result help = run(std::string(verb) + " --help");
     EXPECT_EQ(help.code, 0);
@@ -164,13 +172,45 @@ TEST(CommandLine, TraceReachesTheExactValueFromEveryTileSize) {
   for (int tile = 1; tile <= 8; ++tile) {
     const auto json = json_of("trace --algorithm all --json --tile " + std::to_string(tile));
     EXPECT_EQ(json["exact"], "61.68944444042202372234710296173838728359");
-    ASSERT_EQ(json["algorithms"].size(), 4u);
+    ASSERT_EQ(json["algorithms"].size(), 7u);
     for (const auto& [name, steps] : json["algorithms"].items())
       EXPECT_NEAR(steps.back()["output"].get<double>(), 61.6894444404, 1e-10) << name;
     if (tile == 4) {
       EXPECT_NEAR(json["algorithms"]["flash2"][0]["output"].get<double>(), 30.81, 0.005);
+      EXPECT_NEAR(json["algorithms"]["flash3"][0]["output"].get<double>(), 76.12, 0.005);
     }
   }
+}
+
+TEST(CommandLine, CostCountsByRunningAndBeyondThatInClosedForm) {
+  const auto small = json_of("cost --json --tile 64x64 'bf16 h2 q128 k128 d32 causal bwd'");
+  EXPECT_EQ(small["counted"], "by running");
+  EXPECT_EQ(small["forward"].size(), 6u);
+  EXPECT_EQ(small["backward"].size(), 5u);
+  EXPECT_EQ(small["forward"]["flash2"]["multiply_adds"], 2 * 3 * 64 * 64 * 64);
+  EXPECT_EQ(small["forward"]["standard"]["extra_bytes"], 2 * 2 * 2 * 128 * 128);
+  EXPECT_FALSE(small["backward"]["flash1"]["moves"].empty());
+  const auto large = json_of("cost --json 'bf16 q65536 k65536 d32'");
+  EXPECT_EQ(large["counted"], "closed form");
+  EXPECT_EQ(large["forward"]["flash2"]["multiply_adds"].get<int64_t>(), int64_t(65536) * 65536 * 64);
+  const Result lines = run("cost bf16 q64 k64 d32 --algorithm flash1");
+  EXPECT_TRUE(has(lines.out, "2205.14135 Algorithm 1, line 8")) << lines.out;
+}
+
+TEST(CommandLine, CostPresetsShowTheLessonAndThePublishedFigure) {
+  const auto lesson = json_of("cost --preset lesson --json");
+  EXPECT_EQ(lesson["score_bytes"].get<int64_t>(), int64_t(64) << 30);
+  EXPECT_EQ(lesson["row_statistics_bytes"].get<int64_t>(), int64_t(4) << 20);
+  const auto figure = json_of("cost --preset gpt2-medium --json");
+  EXPECT_EQ(figure["tile"], "64x384");
+  EXPECT_EQ(figure["standard"]["passes_nd"], 12);
+  EXPECT_EQ(figure["standard"]["passes_n2"], 11);
+  EXPECT_EQ(figure["flash1"]["passes_nd"], 34);
+  EXPECT_NEAR(figure["standard"]["passes_published_has_more"].get<double>(), 7.02, 0.01);
+  EXPECT_NEAR(figure["flash1"]["gflop_64_heads"]["products"].get<double>() -
+                  figure["standard"]["gflop_64_heads"]["products"].get<double>(),
+              8.59, 0.01);
+  EXPECT_TRUE(has(run("cost --preset gpt2-medium").out, "Algorithm 4, line 10"));
 }
 
 TEST(CommandLine, ReplaysAgreeBitForBitAcrossTextFileAndRepeats) {
