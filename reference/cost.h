@@ -1,19 +1,21 @@
 // What attention costs by each algorithm: arithmetic, traffic of device memory, memory on the chip and off it.
 //
-// Twice, and equal: counted while the algorithm of reference/ runs (cost_by_running.cpp), and as a closed form in the lengths,
-// head dims and tile sizes (cost_closed_form.cpp). No count depends on data, so the run is over zeros, one head an entry.
+// Twice, and equal: counted while the algorithm of reference/ runs (cost_by_running.cpp), and as a closed form in the
+// lengths, head dims and tile sizes (cost_closed_form.cpp). No count depends on data: the run is over zeros, and over one
+// head of each pair of lengths.
 //
-// Operations. A multiply-add is one term of a matrix product; each other operation of a number counts as one: exponential,
-// logarithm, addition or subtraction, multiplication (also by a factor that is 1 here: value factor, softcap's slope), division,
-// comparison of a maximum. Not counted: tests of the mask and for a row without keys, rounding, dropout's random numbers.
-// Traffic. Elements that the published algorithm moves between device memory and the chip, by array and by line of the paper,
-// as `load` and `store` in the algorithms say (reference/tile_ops.h); caches are not modelled. q, k, v, dO move in the format
-// of the problem; O, dQ, dK, dV and the matrices S, P, dP, dS in that of the output (O of FlashAttention 1 and dQ also between
-// the tiles, as the papers have it); numbers of a row, and results of a part, in fp32.
-// Extra memory. Arrays in device memory that are neither input nor output: each as large as the rows and columns stored.
-// On the chip. The largest tile of each array that is loaded or made there, all held at once: loaded ones in the format that they
-// move in, made ones in fp32, P and dS in the format of the problem. Of `standard` and `rabe_staats` nothing is said: their
-// operators choose their own tiles.
+// Operations    A multiply-add is a term of a matrix product. Each other operation of a number is one: exponential,
+//               logarithm, addition or subtraction, multiplication (by a factor 1 too: value factor, softcap's slope),
+//               division, comparison with a maximum. Not counted: tests of the mask and for a row without keys, rounding.
+// Traffic       Elements that the published algorithm moves between device memory and the chip, by array and by line of
+//               the paper, as `load` and `store` in the algorithms say (reference/tile_ops.h); no cache is modelled.
+//               q, k, v, dO are in the format of the problem; O, dQ, dK, dV and the matrices S, P, dP, dS in that of the
+//               output (between tiles too, where O of FlashAttention 1 and dQ travel); numbers of a row and results of a
+//               part in fp32.
+// Extra memory  Arrays in device memory that are neither input nor output: as many rows and columns as are stored.
+// On the chip   The largest tile of each array that is loaded or made there, all held at once: loaded ones in the format
+//               that they move in, made ones in fp32, but P and dS in the format of the problem. Nothing is said of
+//               `standard` and `rabe_staats`: their operators choose their own tiles.
 #pragma once
 #include <array>
 #include <string>

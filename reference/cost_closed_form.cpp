@@ -1,9 +1,11 @@
-// The cost of each algorithm as a closed form, of one head with n rows, m keys and head dims d (of q, k) and e (of v); see cost.h.
+// The closed form of each algorithm's cost, for one head: n rows, m keys, head dims d (of q, k) and e (of v); see cost.h.
 //
-// Tiles are r rows by c keys, in T_r = ceil(n / r) by T_c = ceil(m / c). An algorithm that passes over hidden tiles visits
-//   A scores (the area of its tiles),  R rows and C keys (a row, a key counted once for each tile it is in);
-// without a mask A = n m, R = n T_c, C = m T_r. W of the scores are visible, Z rows see a key, and Y is the visited tiles of a row
-// that reach past its first visible key, summed over rows: n m, n and n T_c without a mask, sums over tiles and rows with one.
+// Tiles are r rows by c keys, T_r = ceil(n / r) by T_c = ceil(m / c) of them. An algorithm that passes over hidden tiles
+// visits these, each a product without a mask and a sum over tiles or rows with one:
+//   area      n m     scores of the visited tiles           visible   n m     scores that the mask shows
+//   rows      n T_c   rows, once for each visited tile      seeing    n       rows that see a key
+//   keys      m T_r   keys, once for each visited tile      reaching  n T_c   of a row, its visited tiles that end past
+//                                                                             the first key that it sees
 // In each table below the terms of an operation stand in the order in which the algorithm's text meets them.
 #include <algorithm>
 
@@ -22,7 +24,7 @@ struct Shape {
   bool two_level;
 };
 
-/// What the mask leaves: see above; and the largest visited tile.
+/// What the mask leaves, as above, and the largest visited tile.
 struct Visited {
   int64 area = 0, rows = 0, keys = 0, visible = 0, seeing = 0, reaching = 0;
   int64 seeing_parts = 0;  ///< parts of flash_decoding in which a row sees a key, summed over rows

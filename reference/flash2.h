@@ -5,9 +5,9 @@
 //   at the end  O = O / l,  L = m + ln l
 // Backward, for each tile of keys, over the tiles of rows, with D = rowsum(dO o O):
 //   S = Q K^T,  P = exp(S - L),  dV += P^T dO,  dP = dO V^T,  dS = P o (dP - D),  dQ += dS K,  dK += dS^T Q
-// Line 10 of Algorithm 1 prints diag(exp(m - m'))^-1 O, which section 3.1.1 shows to be a misprint for exp(m - m') O. Line 9
-// of Algorithm 2 loads O and dQ too: O has served in D, and dQ is what line 15 loads.
-// Tiles of which no row sees a key are passed over. A sink is a key with value 0 that every row has seen before its first tile: m = sink, l = 1.
+// Line 10 of Algorithm 1 prints diag(exp(m - m'))^-1 O, a misprint for diag(exp(m - m')) O. Line 9 of Algorithm 2 loads O
+// and dQ too: O has served in D, and dQ is what line 15 loads. Tiles of which no row sees a key are passed over.
+// A sink is a key with value 0 that every row has seen before its first tile: m = sink, l = 1.
 #pragma once
 #include "reference/head.h"
 

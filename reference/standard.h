@@ -2,10 +2,10 @@
 //
 // Forward:   S = Q K^T,  P = softmax(S),  O = P V              (FlashAttention, 2205.14135, Algorithm 0)
 // Backward:  dV = P^T dO,  dP = dO V^T,  dS = P o (dP - D),  dQ = dS K,  dK = dS^T Q        (Algorithm 3)
-// `line` below is a line of these. Algorithm 3 reads P where the forward left it, and D_i = rowsum(P o dP). What a kernel has
-// is O and L: it makes P again from S and L, and D_i = rowsum(dO o O), which is the same (equation 4). Both are here. Rows are
-// worked on in blocks to save the host's memory; the block size changes no result. What load and store are told takes each
-// line to move each of its operands once.
+// `line` below is a line of these. Algorithm 3 reads P where the forward left it, and D_i = rowsum(P o dP). What a kernel
+// has is O and L: it makes P again from S and L, and D_i = rowsum(dO o O), which is the same (equation 4). Both are here.
+// Rows are worked on in blocks to save the host's memory; the block size changes no result. `load` and `store` are told
+// that each line moves each of its operands once.
 #pragma once
 #include "reference/flash2.h"
 
