@@ -63,7 +63,7 @@ RC_GTEST_PROP(cpu_kernels, agree_with_exact_attention_in_16_bits, ()) {
 }
 
 /// P in e4m3 errs by 1/17 of itself at most; scores come from exact products, so nothing else is coarse. The gradients, whose D
-/// carries that error of O, are left to the check `bound` (tests/fuzz/generate_test.cpp).
+/// carries that error of O, are left to the check `bound` (tests/fuzz/fp8_test.cpp).
 RC_GTEST_PROP(cpu_kernels, agree_with_exact_attention_in_8_bits, ()) {
   Problem p = draw_laid_out_problem(coin() ? DType::e4m3 : DType::e5m2);
   p.direction = Direction::forward;
