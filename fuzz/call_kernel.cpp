@@ -70,15 +70,17 @@ struct Caller {
 /// The data of a case, and its exact O and L once a backward alone has asked for them.
 struct CaseData {
   Case c;
+  Scaling scaling;
   Inputs in;
   std::optional<std::pair<Tensor, Tensor>> exact_forward;
 };
 
 /// Checks run one case several times over, and making its data costs more than running a kernel of ours: the last case's
 /// are kept.
-CaseData& data_of(const Case& c) {
+CaseData& data_of(const Run& run) {
   static thread_local std::optional<CaseData> last;
-  if (!last || !(last->c == c)) last = CaseData{c, make_inputs(c), {}};
+  if (!last || !(last->c == run.c && last->scaling == run.scaling))
+    last = CaseData{run.c, run.scaling, make_inputs(run), {}};
   return *last;
 }
 
@@ -107,7 +109,7 @@ void exact_forward(CaseData& data, const MemoryPlan& plan, Tensor& o, Tensor& ls
 CallOutcome call_kernel(const LoadedKernel& kernel, const Run& run, const std::string& config,
                         const std::function<void(bool)>& inside) {
   require_memory_for(run.c.problem);  // in a worker, its limit
-  CaseData& data = data_of(run.c);
+  CaseData& data = data_of(run);
   const Problem& p = run.c.problem;
   flashproof_problem abi = abi_problem(p);
   apply(run.mutation, abi);

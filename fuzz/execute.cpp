@@ -2,7 +2,7 @@
 #include "fuzz/execute.h"
 
 #include <algorithm>
-#include <chrono>
+#include <limits>
 
 #include "fuzz/memory_plan.h"
 #include "fuzz/steady_seconds.h"
@@ -28,10 +28,22 @@ bool killed_from_outside(const RunResult& result) {
   return result.status == RunStatus::crash && result.message.starts_with("crashed: SIGKILL");
 }
 
-/// Checks that plan the same run share its result.
-bool same_run(const Run& a, const Run& b) {
-  return a.c == b.c && a.mutation == b.mutation && a.placement.nan_outside == b.placement.nan_outside &&
-         a.placement.largest_hidden == b.placement.largest_hidden && a.placement.poison == b.placement.poison;
+/// Asks the kernel; false where that settles the case.
+bool describe(const LoadedKernel& kernel, const Job& job, Judgement& judgement) {
+  judgement.subject.name = kernel.name, judgement.subject.config = job.config;
+  try {
+    if (!supports(kernel, job.c.problem, job.config, judgement.rejected)) return false;
+    judgement.subject = subject_of(kernel, job.c.problem, job.config);
+  } catch (const BadDescription& bad) {
+    Verdict verdict;
+    verdict.check = job.checks.empty() ? all_checks().front().id : job.checks.front();
+    verdict.status = Status::fail;
+    verdict.kind = bad.kind, verdict.why = bad.what();
+    verdict.ratio = std::numeric_limits<double>::infinity();
+    judgement.verdicts.push_back(verdict);
+    return false;
+  }
+  return true;
 }
 
 std::string quoted(const std::string& text) { return "'" + text + "'"; }
@@ -65,17 +77,13 @@ Judgement execute(Worker& worker, const LoadedKernel& kernel, const Job& job) {
 
 Judgement execute(const RunOnce& run_once, const LoadedKernel& kernel, const Job& job) {
   Judgement judgement;
-  std::string reason;
-  if (!supports(kernel, job.c.problem, job.config, reason)) {
-    judgement.rejected = reason.empty() ? "rejected without a reason" : reason;
-    return judgement;
-  }
+  if (!describe(kernel, job, judgement)) return judgement;
   require_memory_for(job.c.problem);
-  const Subject subject = subject_of(kernel, job.c.problem, job.config);
+  const Subject& subject = judgement.subject;
   std::vector<std::pair<Run, RunResult>> done;
   const auto result_of = [&](const Run& run) {
-    for (const auto& [earlier, result] : done)
-      if (same_run(earlier, run)) return result;
+    for (const auto& [earlier, result] : done)  // checks that plan the same run share its result
+      if (earlier == run) return result;
     const RunResult result = run_once(run, job.config);
     judgement.kernel_seconds += result.seconds;
     done.emplace_back(run, result);

@@ -74,6 +74,7 @@ std::string encode(const Request& request) {
   out.number(request.run.placement.largest_hidden);
   out.number(request.run.placement.poison);
   out.number<int32_t>(int(request.run.mutation));
+  for (int power : {request.run.scaling.q, request.run.scaling.v, request.run.scaling.d_o}) out.number<int32_t>(power);
   out.text(request.config);
   out.number(request.memory_bytes);
   return out.bytes;
@@ -87,6 +88,8 @@ Request decode_request(std::string_view bytes) {
   request.run.placement.largest_hidden = in.number<bool>();
   request.run.placement.poison = in.number<uint64_t>();
   request.run.mutation = IllegalMutation(in.number<int32_t>());
+  for (int* power : {&request.run.scaling.q, &request.run.scaling.v, &request.run.scaling.d_o})
+    *power = in.number<int32_t>();
   request.config = in.text();
   request.memory_bytes = in.number<int64_t>();
   in.end();

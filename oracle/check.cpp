@@ -10,8 +10,18 @@
 namespace flashproof {
 
 std::span<const Check> all_checks() {
-  static const Check checks[] = {bound_check, readout_check, exact_inputs_check, isolation_check, reject_check};
+  static const Check checks[] = {bound_check,  readout_check,   exact_inputs_check, isolation_check,
+                                 repeat_check, relations_check, reject_check};
   return checks;
+}
+
+Inputs make_inputs(const Run& run) {
+  Inputs in = make_inputs(run.c);
+  const std::pair<Tensor*, int> scaled[] = {{&in.q, run.scaling.q}, {&in.v, run.scaling.v}, {&in.d_o, run.scaling.d_o}};
+  for (const auto& [tensor, power] : scaled)
+    for (int64_t n = 0; power != 0 && n < tensor->size(); ++n)
+      tensor->set_bits(n, encode(tensor->dtype, std::ldexp(tensor->at(n), power)));
+  return in;
 }
 
 Verdict judge_status(const char* check, std::span<const RunResult> results) {
@@ -104,6 +114,20 @@ std::optional<double> empty_lse(const Subject& subject) {
     default:
       return std::nullopt;
   }
+}
+
+std::vector<uint8_t> undefined_rows(const Case& c, const Subject& subject) {
+  std::vector<uint8_t> undefined;
+  if ((empty_o_defined(subject) && empty_lse(subject)) || c.problem.sink) return undefined;
+  const Inputs in = make_inputs(c);
+  for (int64_t b = 0; b < c.problem.batch; ++b)
+    for (int64_t i = 0; i < in.packing.seq_q(b); ++i)
+      for (int64_t h = 0; h < c.problem.heads; ++h) {
+        bool sees_any = false;
+        for (int64_t j = 0; j < in.packing.seq_k(b) && !sees_any; ++j) sees_any = sees(in, b, h, i, j);
+        undefined.push_back(!sees_any);
+      }
+  return undefined;
 }
 
 std::string undefined_conventions(const Subject& subject) {

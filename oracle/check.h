@@ -29,6 +29,14 @@ struct Placement {
   bool largest_hidden =
       false;            ///< keys hidden from every row hold the largest finite values (NaN if the kernel bears it)
   uint64_t poison = 1;  ///< seed of output and workspace poison
+  int call = 0;         ///< tells calls apart that are alike in everything: 0, 1, ... in the order they are made
+  bool operator==(const Placement&) const = default;
+};
+
+/// Powers of two that inputs are multiplied with, after the case's edits (check `relations`).
+struct Scaling {
+  int q = 0, v = 0, d_o = 0;
+  bool operator==(const Scaling&) const = default;
 };
 
 /// What the runner spoils in the flashproof_problem of an otherwise legal call, before it asks supports() (check `reject`).
@@ -49,7 +57,12 @@ struct Run {
   Case c;
   Placement placement;
   IllegalMutation mutation = IllegalMutation::none;
+  Scaling scaling = {};
+  bool operator==(const Run&) const = default;
 };
+
+/// The data of a run: the case's, times the powers of two, rounded where the format has no such number.
+Inputs make_inputs(const Run&);
 
 enum class RunStatus { ok, rejected, error, crash, timeout };
 
@@ -70,7 +83,7 @@ struct RunResult {
 };
 
 struct Check {
-  const char* id;         ///< "bound", "readout", "exact_inputs", "isolation", "reject"
+  const char* id;         ///< "bound", "readout", "exact_inputs", "isolation", "repeat", "relations", "reject"
   const char* guarantee;  ///< one line for reports
   bool (*applies)(const Case&, const Subject&);
   std::vector<Run> (*plan)(const Case&, const Subject&);

@@ -64,7 +64,7 @@ std::string elements(const Inputs& inputs, const Outputs& outputs, const Subject
 
 void dump_run(const Execution& e, size_t number, const std::string& folder) {
   const Run& run = e.runs[number];
-  const Inputs inputs = make_inputs(run.c);
+  const Inputs inputs = make_inputs(run);
   const RunResult& result = e.results[number];
   write_file(folder + "/case.json", json_object({{"problem", JsonText::raw(problem_json(run.c))},
                                                  {"kernel", e.subject.name},

@@ -84,7 +84,7 @@ int gen(const Options& o) {
       std::error_code error;
       fs::create_directories(folder, error);
       if (error) throw UnavailableError("cannot create " + folder + ": " + error.message());
-      const SafeTensors inputs = input_file(make_inputs(run.c), run.placement.nan_outside,
+      const SafeTensors inputs = input_file(make_inputs(run), run.placement.nan_outside,
                                             {{"case", print(c)},
                                              {"run", print(run.c)},
                                              {"checks", joined(o.checks, ",")},
@@ -157,9 +157,7 @@ int verify(Options o) {
     e.judgement.verdicts.push_back(p.check->judge(c, subject, p.runs, results));
   }
   add_power(e);
-  if (!o.dump.empty()) dump(e, o.dump);
-  fmt::print("{}", o.json ? json_of(e).text() + "\n" : page_of(e));
-  return exit_code(e.judgement.status());
+  return finish(e, o.dump, o.json);
 }
 
 }  // namespace

@@ -6,7 +6,8 @@
 
 namespace flashproof {
 
-extern const Check bound_check, readout_check, exact_inputs_check, isolation_check, reject_check;
+extern const Check bound_check, readout_check, exact_inputs_check, isolation_check, repeat_check, relations_check,
+    reject_check;
 
 /// Makes the verdict a failure of this kind, unless it is one already.
 void fail(Verdict&, const char* kind, const std::string& why);
@@ -25,6 +26,8 @@ std::string undefined_conventions(const Subject&);
 /// L of a row without keys and sink in the kernel's convention; nothing where it is undefined.
 std::optional<double> empty_lse(const Subject&);
 bool empty_o_defined(const Subject&);
+/// Rows of [total_q, H] whose O or L the kernel leaves undefined: those without keys and sink. Empty where it defines both.
+std::vector<uint8_t> undefined_rows(const Case&, const Subject&);
 
 /// The case with q = 0 data of `family`: bias, slopes, sink, softcap, descales, edits, direction and a scale near fp32's largest
 /// number neutral. `keep_dropout`: rate 1/2 stays.

@@ -5,67 +5,19 @@
 #include <set>
 
 #include <cmath>
-#include <cstring>
-#include <functional>
 
-#include "oracle/check.h"
-#include "oracle/value.h"
-#include "tests/oracle/simulated_kernel.h"
+#include "tests/oracle/judged.h"
 
 namespace flashproof {
 namespace {
 
+using test::check;
+using test::expect_seen;
+using test::Fault;
+using test::judged;
+using test::PlannedRun;
 using test::SimulatedKernel;
-using PlannedRun = Run;  // testing::Test has a member Run
-
-const Check& check(const char* id) {
-  for (const Check& check : all_checks())
-    if (std::strcmp(check.id, id) == 0) return check;
-  throw std::logic_error(id);
-}
-
-Subject subject_of(const SimulatedKernel& kernel, const Problem& p) {
-  Subject subject;
-  subject.name = "simulated";
-  subject.arithmetic = test::arithmetic_of(kernel, p);
-  return subject;
-}
-
-/// What becomes of results before they are judged.
-using Fault = std::function<void(const PlannedRun&, const Inputs&, RunResult&)>;
-
-Verdict judged(const char* id, const Case& c, const SimulatedKernel& kernel, Subject subject, const Fault& fault = {}) {
-  const Check& of = check(id);
-  const std::vector<Run> runs = of.plan(c, subject);
-  std::vector<RunResult> results;
-  for (const PlannedRun& run : runs) {
-    const Inputs in = make_inputs(run.c);
-    RunResult result;
-    const bool exact = in.problem.direction == Direction::backward_exact;
-    Outputs read = make_outputs(in.problem);
-    if (exact) correctly_rounded_forward(in, read.o, read.lse);
-    result.outputs = test::run(kernel, in, exact ? &read.o : nullptr, exact ? &read.lse : nullptr);
-    if (fault) fault(run, in, result);
-    results.push_back(result);
-  }
-  return of.judge(c, subject, runs, results);
-}
-Verdict judged(const char* id, const std::string& text, const Fault& fault = {}) {
-  const Case c = parse_case(text);
-  const SimulatedKernel kernel;
-  return judged(id, c, kernel, subject_of(kernel, c.problem), fault);
-}
-
-/// The fault's kind is seen, and the right kernel is not accused.
-void expect_seen(const char* id, const std::string& text, const char* kind, const Fault& fault) {
-  EXPECT_EQ(judged(id, text).status, Status::pass) << judged(id, text).why;
-  const Verdict verdict = judged(id, text, fault);
-  EXPECT_EQ(verdict.status, Status::fail);
-  EXPECT_EQ(verdict.kind, kind) << verdict.why;
-  EXPECT_EQ(verdict.check, id);
-  EXPECT_GT(verdict.ratio, 1);
-  EXPECT_FALSE(verdict.why.empty());
-}
+using test::subject_of;
 
 RC_GTEST_PROP(ChecksTest, RightKernelsPassEveryCheck, ()) {
   constexpr DType dtypes[] = {DType::bf16, DType::fp16, DType::fp32};
@@ -76,7 +28,7 @@ RC_GTEST_PROP(ChecksTest, RightKernelsPassEveryCheck, ()) {
   const SimulatedKernel kernel{
       test::Algorithm(test::draw(0, 2)), {test::draw(1, 12), test::draw(1, 12)}, test::draw(1, 5)};
   const Subject subject = subject_of(kernel, c.problem);
-  for (const char* id : {"bound", "readout", "exact_inputs", "isolation"}) {
+  for (const char* id : {"bound", "readout", "exact_inputs", "isolation", "repeat", "relations"}) {
     if (!check(id).applies(c, subject)) continue;
     const Verdict verdict = judged(id, c, kernel, subject);
     if (verdict.status != Status::pass) RC_FAIL(verdict.check + ": " + verdict.why + " in " + print(c));
