@@ -12,8 +12,9 @@ TEST(arithmetic, printed_text_reads_back) {
   for (const char* text :
        {"",
         "tile=64x128 order=descending scores=tc values=tc:32:13:13 levels=2 exp=ex2 arg=fma2 tanh=approximate s=fp32 "
-        "prescaled=yes p=e4m3 pscale=8 normalized=no rowsum=4 splits=3 division=approximate ds=bf16 d=exact",
-        "scores=fp32 values=fp32-any levels=1 exp=__expf arg=sub p=fp16 normalized=yes d=rounded"}) {
+        "prescaled=yes p=e4m3 pscale=8 normalized=each-tile dropout=output rowsum=4 splits=3 division=approximate "
+        "ds=bf16 d=exact",
+        "scores=fp32 values=fp32-any levels=1 exp=__expf arg=sub p=fp16 normalized=yes dropout=weights d=rounded"}) {
     EXPECT_EQ(print(parse_arithmetic(text)), text);
     EXPECT_EQ(parse_arithmetic(print(parse_arithmetic(text))), parse_arithmetic(text));
   }
@@ -31,8 +32,9 @@ TEST(arithmetic, order_of_tokens_does_not_matter_and_absent_ones_are_unknown) {
 }
 
 TEST(arithmetic, a_wrong_token_is_named) {
-  for (const char* wrong : {"tile=64", "tile=0x4", "order=up", "scores=tc:16", "scores=", "levels=3", "exp=exp",
-                            "s=e4m3", "p=int8", "pscale=x", "rowsum=0", "splits=-1", "division", "colour=red"}) {
+  for (const char* wrong :
+       {"tile=64", "tile=0x4", "order=up", "scores=tc:16", "scores=", "levels=3", "exp=exp", "s=e4m3", "p=int8",
+        "pscale=x", "normalized=maybe", "dropout=both", "rowsum=0", "splits=-1", "division", "colour=red"}) {
     try {
       parse_arithmetic(wrong);
       ADD_FAILURE() << wrong << " was read";
