@@ -13,6 +13,7 @@
 #include "fuzz/build_info.h"
 #include "fuzz/device_memory.h"
 #include "fuzz/plug_in_code.h"
+#include "fuzz/runner.h"
 #include "fuzz/sha256.h"
 #include "kernels/builtin.h"
 #include "reference/arithmetic.h"
@@ -142,6 +143,33 @@ std::string beyond_the_table(const flashproof_kernel& table, const Problem& p) {
   return "";
 }
 
+/// A plug-in's answer, from a process of its own: there it can end no campaign. Answers are kept, as a case asks the same
+/// several times over; one process a plug-in serves all threads.
+RunResult ask_apart(const LoadedKernel& kernel, Question question, const Problem& problem, const std::string& config) {
+  constexpr size_t most_answers = 1024;
+  static std::mutex mutex;
+  static std::map<std::string, Worker> workers;
+  static std::map<std::string, RunResult> answers;
+  const std::string key = kernel.path + '\n' + name_of(question) + config + '\n' + print(problem);
+  const std::lock_guard lock(mutex);
+  if (const auto known = answers.find(key); known != answers.end()) return known->second;
+  const RunResult answer =
+      workers.try_emplace(kernel.path, kernel.path, Limits{}).first->second.ask(question, problem, config);
+  if (answers.size() >= most_answers) answers.clear();
+  return answers[key] = answer;
+}
+
+/// Throws BadDescription where there is no answer.
+RunResult ask(const LoadedKernel& kernel, Question question, const Problem& problem, const std::string& config) {
+  if (kernel.path.empty()) return ask_here(kernel, question, problem, config);
+  const RunResult answer = ask_apart(kernel, question, problem, config);
+  if (answer.status == RunStatus::ok || answer.status == RunStatus::rejected) return answer;
+  const std::string function = name_of(question);
+  throw BadDescription(
+      (answer.status == RunStatus::timeout ? "timeout-in-" : "crash-in-") + function.substr(0, function.size() - 2),
+      "kernel " + kernel.name + ": its " + function + " " + answer.message);
+}
+
 }  // namespace
 
 std::vector<std::string> builtin_kernels() {
@@ -215,27 +243,39 @@ uint64_t needed_features(const Problem& p) {
   return needed;
 }
 
+const char* name_of(Question question) { return question == Question::supports ? "supports()" : "arithmetic()"; }
+
+RunResult ask_here(const LoadedKernel& kernel, Question question, const Problem& problem, const std::string& config) {
+  const flashproof_problem abi = abi_problem(problem);
+  RunResult answer;
+  if (question == Question::arithmetic) {
+    const char* text = kernel.table->arithmetic ? kernel.table->arithmetic(&abi, config.c_str()) : nullptr;
+    answer.message = text ? text : "";
+    return answer;
+  }
+  std::array<char, 512> message{};
+  if (kernel.table->supports(&abi, config.c_str(), message.data(), message.size() - 1) == FLASHPROOF_OK) return answer;
+  answer.status = RunStatus::rejected;
+  answer.message = message[0] != 0 ? message.data() : "rejected without a reason";
+  return answer;
+}
+
 bool supports(const LoadedKernel& kernel, const Problem& problem, const std::string& config, std::string& reason) {
   reason = beyond_the_table(*kernel.table, problem);
   if (!reason.empty()) return false;
-  const flashproof_problem abi = abi_problem(problem);
-  std::array<char, 512> message{};
-  const PlugInCode inside(kernel.path, "supports()");
-  if (kernel.table->supports(&abi, config.c_str(), message.data(), message.size() - 1) == FLASHPROOF_OK) return true;
-  reason = message[0] != 0 ? message.data() : "rejected without a reason";
+  const RunResult answer = ask(kernel, Question::supports, problem, config);
+  if (answer.status == RunStatus::ok) return true;
+  reason = answer.message;
   return false;
 }
 
 Subject subject_of(const LoadedKernel& kernel, const Problem& problem, const std::string& config) {
-  const flashproof_problem abi = abi_problem(problem);
-  const PlugInCode inside(kernel.path, "arithmetic()");
-  const char* answer = kernel.table->arithmetic ? kernel.table->arithmetic(&abi, config.c_str()) : nullptr;
-  const std::string arithmetic = answer ? answer : "";
+  const std::string arithmetic = ask(kernel, Question::arithmetic, problem, config).message;
   try {
     parse_arithmetic(arithmetic);
   } catch (const UsageError& error) {
-    throw UnavailableError("kernel " + kernel.name + ": its arithmetic() answers `" + arithmetic +
-                           "`, which cannot be read: " + error.what());
+    throw BadDescription("arithmetic", "kernel " + kernel.name + ": its arithmetic() answers `" + arithmetic +
+                                           "`, which cannot be read: " + error.what());
   }
   return {kernel.name, config, kernel.table->features, kernel.table->conventions, arithmetic};
 }

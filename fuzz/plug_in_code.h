@@ -1,7 +1,7 @@
 // What is said when the code of a plug-in ends or holds up this process.
 //
-// Kernels run in workers, but a plug-in is loaded, asked what it supports and what it computes with in the engine, too.
-// There its exit(0) would read as a pass, and its crash or hang would say nothing of whose it was.
+// Kernels run in workers and are asked there what they support, but a plug-in is loaded in the engine, too. There its
+// exit(0) would read as a pass, and its crash or hang would say nothing of whose it was.
 #pragma once
 #include <string>
 

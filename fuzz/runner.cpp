@@ -123,7 +123,8 @@ struct Worker::State {
   void drain_log();
   void send_all(const std::string& bytes);
   Received receive(Frame& frame, Clock::time_point deadline);
-  std::optional<RunResult> exchange(const Problem& problem, const std::string& request);
+  std::optional<RunResult> exchange(const Problem* problem, const std::string& request);
+  RunResult exchange_or_restart(const Problem* problem, const std::string& request);
   RunResult ended(RunStatus status, const std::string& message);
   std::string with_output(const std::string& message) const;
 };
@@ -208,8 +209,9 @@ RunResult Worker::State::ended(RunStatus status, const std::string& message) {
   return result;
 }
 
-/// One run in the present process; nothing when that process ended before it entered the kernel.
-std::optional<RunResult> Worker::State::exchange(const Problem& problem, const std::string& request) {
+/// One run of a problem, or one question (nullptr), in the present process; nothing when that process ended before it
+/// entered the kernel.
+std::optional<RunResult> Worker::State::exchange(const Problem* problem, const std::string& request) {
   const auto after = [](double seconds) {
     return Clock::now() + std::chrono::milliseconds(int64_t(std::min(seconds, longest_limit) * 1000));
   };
@@ -242,7 +244,7 @@ std::optional<RunResult> Worker::State::exchange(const Problem& problem, const s
         deadline = after(inside ? limits.seconds : preparation_seconds);
       } else if (frame.tag == Tag::result || frame.tag == Tag::last_result) {
         RunResult result = decode_result(frame.payload);
-        require_outputs_of(problem, result);
+        if (problem) require_outputs_of(*problem, result);
         if (frame.tag == Tag::last_result) stop();
         return result;
       } else {
@@ -255,6 +257,17 @@ std::optional<RunResult> Worker::State::exchange(const Problem& problem, const s
   }
 }
 
+/// A process may have died between runs, or from what an earlier run did to it: a second one starts afresh.
+RunResult Worker::State::exchange_or_restart(const Problem* problem, const std::string& request) {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    if (process < 0) start();
+    if (std::optional<RunResult> result = exchange(problem, request)) return *result;
+  }
+  throw std::runtime_error(
+      (ready ? "a worker ended before it called the kernel: " : "the worker program did not start: ") +
+      with_output(end));
+}
+
 Worker::Worker(const std::string& kernel, const Limits& limits) : state_(std::make_unique<State>()) {
   state_->kernel = kernel;
   state_->limits = limits;
@@ -263,16 +276,16 @@ Worker::Worker(const std::string& kernel, const Limits& limits) : state_(std::ma
 Worker::~Worker() { state_->stop(); }
 
 RunResult Worker::run(const Run& run, const std::string& config) {
-  State& state = *state_;
-  const std::string request = framed(Tag::request, encode({run, config, state.limits.memory_bytes}));
-  // A process may have died between runs, or from what an earlier run did to it: a second one starts afresh.
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    if (state.process < 0) state.start();
-    if (std::optional<RunResult> result = state.exchange(run.c.problem, request)) return *result;
-  }
-  const char* what =
-      state.ready ? "a worker ended before it called the kernel: " : "the worker program did not start: ";
-  throw std::runtime_error(what + state.with_output(state.end));
+  return state_->exchange_or_restart(&run.c.problem,
+                                     framed(Tag::request, encode({run, config, state_->limits.memory_bytes})));
+}
+
+RunResult Worker::ask(Question question, const Problem& problem, const std::string& config) {
+  Run run;
+  run.c.problem = problem;
+  return state_->exchange_or_restart(nullptr,
+                                     framed(question == Question::supports ? Tag::ask_supports : Tag::ask_arithmetic,
+                                            encode({run, config, state_->limits.memory_bytes})));
 }
 
 int Worker::process() const { return state_->process; }

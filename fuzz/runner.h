@@ -28,6 +28,8 @@ class Worker {
 
   /// Runs the kernel; starts or restarts the process as needed. Never throws for what the kernel does.
   RunResult run(const Run& run, const std::string& config);
+  /// Asks the kernel in the process; besides what ask_here answers, status crash or timeout. No outputs.
+  RunResult ask(Question, const Problem&, const std::string& config);
   int process() const;  ///< pid, or -1
 
  private:

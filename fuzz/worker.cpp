@@ -58,9 +58,21 @@ bool receive(int input, Frame& frame) {
   return true;
 }
 
+void answer(const LoadedKernel& kernel, Question question, const Request& request, int output) {
+  send(output, Tag::kernel_begins, "");
+  const RunResult result = ask_here(kernel, question, request.run.c.problem, request.config);
+  send(output, Tag::kernel_ends, "");
+  send(output, Tag::result, encode(result));
+}
+
 /// False when this process can run nothing more.
-bool answer(const std::string& name, const Request& request, int output) {
+bool answer(const std::string& name, const Frame& frame, int output) {
   const LoadedKernel& kernel = load_kernel(name);
+  const Request request = decode_request(frame.payload);
+  if (frame.tag != Tag::request) {
+    answer(kernel, frame.tag == Tag::ask_supports ? Question::supports : Question::arithmetic, request, output);
+    return true;
+  }
   const bool on_host = kernel.table->memory == FLASHPROOF_HOST;  // a CUDA context maps more than any limit
   if (request.memory_bytes > 0 && on_host && !address_space_is_reserved) limit(RLIMIT_AS, request.memory_bytes);
   const CallOutcome outcome = call_kernel(kernel, request.run, request.config, [output](bool begins) {
@@ -80,7 +92,7 @@ int serve_runs(const std::string& kernel, int input, int output) {
   Frame frame;
   while (receive(input, frame)) {
     try {
-      if (!answer(kernel, decode_request(frame.payload), output)) break;
+      if (!answer(kernel, frame, output)) break;
     } catch (const UsageError& error) {
       send(output, Tag::usage_error, error.what());
     } catch (const UnavailableError& error) {

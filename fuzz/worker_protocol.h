@@ -1,10 +1,12 @@
 // Messages between the engine and a worker: frames of a tag, a length (8 bytes, little-endian) and a payload.
 //
-//   engine -> worker   request
+//   engine -> worker   request, or with its problem and config alone ask_supports, ask_arithmetic
 //   worker -> engine   ready, once; then for each request
 //                      kernel_begins, kernel_ends (once each where the kernel is called), then one of
 //                      result, last_result (the worker's device is lost: it ends), or a refusal with its text:
 //                      usage_error, unavailable, internal_error
+//
+// The result of a question has no outputs: its message is the reason of a rejection, or the arithmetic.
 //
 // Both sides are the same program, so the format has no version; a frame that does not decode is a torn answer.
 #pragma once
@@ -19,6 +21,8 @@ namespace flashproof {
 
 enum class Tag : uint8_t {
   request,
+  ask_supports,
+  ask_arithmetic,
   ready,
   kernel_begins,
   kernel_ends,
