@@ -62,6 +62,17 @@ std::vector<FileData> data_files(const std::vector<std::string>& paths) {
   return files;
 }
 
+/// Every case would be a finding; said once, before the campaign starts. A crash costs the cases that meet it.
+void refuse_unreadable_arithmetic(const LoadedKernel& kernel) {
+  const Problem problem;
+  std::string reason;
+  try {
+    if (supports(kernel, problem, "", reason)) subject_of(kernel, problem, "");
+  } catch (const BadDescription& bad) {
+    if (bad.kind == "arithmetic") throw;
+  }
+}
+
 std::vector<const LoadedKernel*> load_all(const std::vector<std::string>& names) {
   if (names.empty()) throw UsageError("no kernel to fuzz; `flashproof list kernels` shows what is there");
   std::vector<const LoadedKernel*> kernels;
@@ -70,7 +81,7 @@ std::vector<const LoadedKernel*> load_all(const std::vector<std::string>& names)
     std::string reason;
     if (!device_available(kernel, reason)) throw UnavailableError("kernel " + name + " cannot run here: " + reason);
     parse_tunables(kernel);
-    tile_of(kernel, "");
+    refuse_unreadable_arithmetic(kernel);
     kernels.push_back(&kernel);
   }
   return kernels;
@@ -84,7 +95,13 @@ Manifest manifest_of(const Settings& s) {
   m.seconds = s.seconds;
   m.work = s.work;
   m.kernels = s.kernels;
-  for (const std::string& name : s.kernels) m.kernel_hashes.push_back(load_kernel(name).hash);
+  for (const std::string& name : s.kernels) {
+    const LoadedKernel& kernel = load_kernel(name);
+    const Capabilities can(kernel);
+    m.kernel_hashes.push_back(kernel.hash);
+    m.kernel_features.push_back(can.features);
+    m.kernel_dtypes.push_back(can.dtypes);
+  }
   m.checks = s.checks;
   m.data = s.data;
   m.program_version = std::string(build.version) + " " + build.commit;
@@ -108,20 +125,6 @@ class WorkerSet {
   Limits limits_;
   std::map<std::string, std::unique_ptr<Worker>> workers_;
 };
-
-Record record_of(int64_t index, const LoadedKernel& kernel, const Job& job, const Judgement& judgement) {
-  Record record;
-  record.index = index;
-  record.kernel = kernel.name;
-  record.config = job.config;
-  record.text = print(job.c);
-  record.id = case_id(job.c);
-  record.rejected = judgement.rejected;
-  record.verdicts = judgement.verdicts;
-  record.kernel_seconds = judgement.kernel_seconds;
-  record.oracle_seconds = judgement.oracle_seconds;
-  return record;
-}
 
 /// The running state that engine threads share; every member below `mutex` is guarded by it.
 struct Engine {
@@ -149,7 +152,7 @@ struct Engine {
     return next++;
   }
 
-  void store(const Record& record, const LoadedKernel& kernel) {
+  void store(const Record& record) {
     const std::lock_guard lock(mutex);
     if (!storage_error.empty()) return;
     try {
@@ -159,7 +162,7 @@ struct Engine {
       stop = true;
       return;
     }
-    add(summary, record, &kernel);
+    add(summary, record);
     if (record.status() == Status::fail) failures.push_back(record);
     if (settings.max_findings > 0 && int64_t(summary.findings.size()) >= settings.max_findings) stop = true;
   }
@@ -176,7 +179,10 @@ struct Engine {
         const Judgement judgement = execute(workers.of(kernel.name), kernel, job);
         // A case whose run the interruption may have cut short has no record and runs again on resume.
         if (interrupt) return;
-        store(record_of(index, kernel, job, judgement), kernel);
+        Record record = record_of(kernel, job, judgement);
+        record.index = index;
+        record.tile_m = drawn.tile.m, record.tile_n = drawn.tile.n;
+        store(record);
       } catch (const std::exception& error) {
         const std::lock_guard lock(mutex);
         if (internal_error.empty())
@@ -191,7 +197,7 @@ struct Engine {
 void load_earlier_records(Engine& engine, const std::string& directory) {
   for (const Record& record : read_records(directory)) {
     if (!engine.done.insert(record.index).second) continue;
-    add(engine.summary, record, &load_kernel(record.kernel));
+    add(engine.summary, record);
     if (record.status() == Status::fail) engine.failures.push_back(record);
   }
 }
@@ -210,7 +216,7 @@ void run_threads(Engine& engine, int jobs, const ShowProgress& progress, double 
     Summary snapshot;
     {
       const std::lock_guard lock(engine.mutex);
-      engine.summary.cells = engine.summary.coverage.summary(engine.kernels);
+      engine.summary.cells = engine.summary.coverage.summary(capabilities_of(engine.summary.manifest));
       snapshot = engine.summary;
     }
     progress(snapshot, now() - start, false);
@@ -241,18 +247,6 @@ Settings with_manifest(Settings settings, const Manifest& manifest) {
   return settings;
 }
 
-Witness witness_of(const std::string& bucket, const LoadedKernel& kernel, const Job& job, const Verdict& verdict) {
-  Witness witness;
-  witness.bucket = bucket;
-  witness.kernel = kernel.name;
-  witness.config = job.config;
-  witness.text = print(job.c);
-  witness.id = case_id(job.c);
-  witness.verdict = verdict;
-  witness.replay = replay_line(kernel, job, verdict.check);
-  return witness;
-}
-
 struct Failure {
   const Record* record;
   const Verdict* verdict;
@@ -270,10 +264,10 @@ const Failure& smallest_of(const std::vector<Failure>& failures) {
                            [&](const Failure& a, const Failure& b) { return size(a) < size(b); });
 }
 
-void write_worst(const std::string& path, const std::string& bucket, const Failure& worst) {
+void write_worst(const std::string& path, const Failure& worst) {
   const Record& record = *worst.record;
   const Job job{parse_case(record.text), record.config, {worst.verdict->check}};
-  write_file(path, print(witness_of(bucket, load_kernel(record.kernel), job, *worst.verdict)));
+  write_file(path, print(witness_of(load_kernel(record.kernel), job, *worst.verdict)));
 }
 
 /// Reduces `small` and writes what is left, unless interrupted.
@@ -291,7 +285,7 @@ void write_smallest(const std::string& path, const std::string& bucket, const Fa
   };
   const Reduced reduced =
       reduce(parse_case(small.record->text), small.record->config, interesting, seconds, parse_tunables(kernel));
-  Witness witness = witness_of(bucket, kernel, Job{reduced.c, reduced.config, {check}}, last);
+  Witness witness = witness_of(kernel, Job{reduced.c, reduced.config, {check}}, last);
   witness.reduce_seconds = reduced.seconds;
   witness.reduce_runs = reduced.runs;
   if (!interrupt) write_file(path, print(witness));
@@ -330,7 +324,7 @@ std::string write_witnesses(const std::string& directory, const std::vector<Reco
     if (interrupt) break;
     try {
       fs::create_directories(folder);
-      write_worst(folder + "/worst.json", bucket, worst_of(list));
+      write_worst(folder + "/worst.json", worst_of(list));
       if (fs::exists(folder + "/smallest.json")) continue;
       write_smallest(folder + "/smallest.json", bucket, smallest_of(list), run, seconds_a_bucket, interrupt);
     } catch (const std::exception& error) {

@@ -137,18 +137,22 @@ TileShape tile_of(const LoadedKernel& kernel, const std::string& config) {
   constexpr int64_t long_sequence = 1 << 20;
   Problem problem;
   problem.q.slot = problem.k.slot = long_sequence;
-  const Arithmetic arithmetic = parse_arithmetic(subject_of(kernel, problem, config).arithmetic);
+  Arithmetic arithmetic;
+  try {
+    arithmetic = parse_arithmetic(subject_of(kernel, problem, config).arithmetic);
+  } catch (const BadDescription&) {
+  }
   const auto edge = [](int64_t tile) { return tile > 0 && tile < long_sequence ? tile : 64; };
   return {edge(arithmetic.tile_m), edge(arithmetic.tile_n)};
 }
 
-bool admits(const LoadedKernel& kernel, Feature feature) {
-  if (is_dtype(feature)) return kernel.table->dtypes == 0 || (kernel.table->dtypes >> int(dtype_of(feature)) & 1);
+bool admits(const Capabilities& kernel, Feature feature) {
+  if (is_dtype(feature)) return kernel.dtypes == 0 || (kernel.dtypes >> int(dtype_of(feature)) & 1);
   const uint64_t needs = feature_rows[int(feature)].needs;
-  return (kernel.table->features & needs) == needs;
+  return (kernel.features & needs) == needs;
 }
 
-bool feasible(const LoadedKernel& kernel, Feature f, Feature g) {
+bool feasible(const Capabilities& kernel, Feature f, Feature g) {
   return admits(kernel, f) && admits(kernel, g) && !exclusive(f, g);
 }
 
@@ -173,7 +177,7 @@ void Coverage::visit(const Problem& p, const TileShape& tile) {
   }
 }
 
-Coverage::Summary Coverage::summary(const std::vector<const LoadedKernel*>& kernels, int most) const {
+Coverage::Summary Coverage::summary(const std::vector<Capabilities>& kernels, int most) const {
   struct Named {
     int64_t visits;
     std::string name;
@@ -183,7 +187,7 @@ Coverage::Summary Coverage::summary(const std::vector<const LoadedKernel*>& kern
   for (int f = 0; f < feature_count; ++f) {
     for (int g = f + 1; g < feature_count; ++g) {
       const bool possible = std::any_of(kernels.begin(), kernels.end(),
-                                        [&](const LoadedKernel* k) { return feasible(*k, Feature(f), Feature(g)); });
+                                        [&](const Capabilities& k) { return feasible(k, Feature(f), Feature(g)); });
       if (!possible) continue;
       for (int side = 0; side < 2; ++side) {
         for (int edge = 0; edge < edge_count; ++edge) {

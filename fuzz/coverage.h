@@ -53,13 +53,21 @@ Edge edge_of(int64_t length, int64_t tile);
 struct TileShape {
   int64_t m = 64, n = 64;
 };
-/// Tile of the kernel's declared arithmetic for a config; 64 where it declares none or takes all rows or keys at once.
+/// Tile of the kernel's declared arithmetic for a config; 64 where it declares none (or none that can be had: the case will
+/// say so) or takes all rows or keys at once.
 TileShape tile_of(const LoadedKernel&, const std::string& config);
 
+/// What a kernel's table says that it can do, without the kernel.
+struct Capabilities {
+  uint64_t features = 0, dtypes = 0;  ///< bits as in flashproof_kernel
+  Capabilities(uint64_t the_features, uint64_t the_dtypes) : features(the_features), dtypes(the_dtypes) {}
+  Capabilities(const LoadedKernel& kernel) : Capabilities(kernel.table->features, kernel.table->dtypes) {}
+};
+
 /// Whether both features can stand in one legal problem that the kernel's capabilities admit.
-bool feasible(const LoadedKernel&, Feature, Feature);
+bool feasible(const Capabilities&, Feature, Feature);
 /// Whether the kernel's capabilities admit the feature at all.
-bool admits(const LoadedKernel&, Feature);
+bool admits(const Capabilities&, Feature);
 
 /// Visits by cell; mergeable by addition.
 class Coverage {
@@ -70,7 +78,7 @@ class Coverage {
     std::vector<std::string> emptiest;  ///< names of the feasible cells with the fewest visits, at most `most`
   };
   /// Over the union of the kernels' feasible cells.
-  Summary summary(const std::vector<const LoadedKernel*>&, int most = 3) const;
+  Summary summary(const std::vector<Capabilities>&, int most = 3) const;
 
  private:
   static int cell(Feature, Feature, int side, Edge);

@@ -54,8 +54,11 @@ Json json_of(const Verdict& verdict) {
   if (!verdict.assumed.empty()) json["assumed"] = verdict.assumed;
   json["judged"] = verdict.judged;
   if (verdict.undecided > 0) json["undecided"] = verdict.undecided;
-  for (const OutputRatio& ratio : verdict.ratios)
+  for (const OutputRatio& ratio : verdict.ratios) {
     json["ratios"][name_of(ratio.output)] = {hex_float(ratio.ratio), ratio.index};
+    if (ratio.ulp > 0)
+      json["sizes"][name_of(ratio.output)] = {hex_float(ratio.error), hex_float(ratio.bound), hex_float(ratio.ulp)};
+  }
   for (const Imposter& imposter : verdict.power) json["power"][imposter.name] = imposter.rejected;
   return json;
 }
@@ -72,34 +75,35 @@ Verdict verdict_from(const Json& json) {
   verdict.judged = json.at("judged");
   verdict.undecided = json.value("undecided", int64_t(0));
   if (json.contains("ratios"))
-    for (const auto& [name, pair] : json["ratios"].items())
-      verdict.ratios.push_back({parse_output(name), parse_hex_float(pair.at(0)), pair.at(1)});
+    for (const auto& [name, pair] : json["ratios"].items()) {
+      OutputRatio ratio{parse_output(name), parse_hex_float(pair.at(0)), pair.at(1)};
+      if (const auto sizes = json.find("sizes"); sizes != json.end() && sizes->contains(name)) {
+        ratio.error = parse_hex_float(sizes->at(name).at(0));
+        ratio.bound = parse_hex_float(sizes->at(name).at(1));
+        ratio.ulp = parse_hex_float(sizes->at(name).at(2));
+      }
+      verdict.ratios.push_back(ratio);
+    }
   if (json.contains("power"))
     for (const auto& [name, rejected] : json["power"].items()) verdict.power.push_back({name, rejected});
   return verdict;
 }
 
-/// Parses JSON and checks `format` and `version`; newer files are refused with what to do.
-Json parse_file(const std::string& text, const char* format) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded() || !json.is_object())
-    throw UsageError(std::string("not a ") + format + ": the text is no JSON object");
-  if (json.value("format", "") != format)
-    throw UsageError(std::string("not a ") + format + ": `format` is `" + json.value("format", "") + "`");
-  if (json.value("version", 0) > campaign_format_version)
-    throw UsageError(std::string(format) + " version " + std::to_string(json.value("version", 0)) +
-                     " is newer than this program reads (" + std::to_string(campaign_format_version) +
-                     "); update Flashproof");
-  return json;
-}
-
-/// Runs `read` and turns what JSON says of a missing or wrong member into a UsageError.
+/// Parses JSON, refuses another format and a newer version with what to do, and lets `read` take its members; what JSON says
+/// of a missing or wrong one becomes a UsageError.
 template <class Read>
-auto reading(const char* format, Read read) {
+auto read_json(const std::string& text, const std::string& format, Read read) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded() || !json.is_object()) throw UsageError("not a " + format + ": the text is no JSON object");
   try {
-    return read();
+    if (const std::string found = json.value("format", ""); found != format)
+      throw UsageError("not a " + format + ": `format` is `" + found + "`");
+    if (const int version = json.value("version", 0); version > campaign_format_version)
+      throw UsageError(format + " version " + std::to_string(version) + " is newer than this program reads (" +
+                       std::to_string(campaign_format_version) + "); update Flashproof");
+    return read(json);
   } catch (const nlohmann::json::exception& error) {
-    throw UsageError(std::string("damaged ") + format + ": " + error.what());
+    throw UsageError("damaged " + format + ": " + error.what());
   }
 }
 
@@ -120,6 +124,21 @@ Status Record::status() const {
   return judgement.status();
 }
 
+Record record_of(const LoadedKernel& kernel, const Job& job, const Judgement& judgement) {
+  Record record;
+  record.index = -1;
+  record.kernel = kernel.name;
+  record.config = job.config;
+  record.text = print(job.c);
+  record.id = case_id(job.c);
+  record.rejected = judgement.rejected;
+  record.verdicts = judgement.verdicts;
+  record.arithmetic = judgement.subject.arithmetic;
+  record.kernel_seconds = judgement.kernel_seconds;
+  record.oracle_seconds = judgement.oracle_seconds;
+  return record;
+}
+
 std::string print(const Record& record) {
   Json json = {{"format", "flashproof-case"}, {"version", campaign_format_version},
                {"index", record.index},       {"id", record.id},
@@ -128,14 +147,15 @@ std::string print(const Record& record) {
   if (!record.rejected.empty()) json["rejected"] = record.rejected;
   json["verdicts"] = Json::array();
   for (const Verdict& verdict : record.verdicts) json["verdicts"].push_back(json_of(verdict));
+  if (!record.arithmetic.empty()) json["arithmetic"] = record.arithmetic;
+  if (record.tile_m > 0) json["tile"] = {record.tile_m, record.tile_n};
   json["kernel_seconds"] = record.kernel_seconds;
   json["oracle_seconds"] = record.oracle_seconds;
   return dump(json);
 }
 
 Record parse_record(const std::string& line) {
-  const Json json = parse_file(line, "flashproof-case");
-  return reading("flashproof-case", [&] {
+  return read_json(line, "flashproof-case", [](const Json& json) {
     Record record;
     record.index = json.at("index");
     record.id = json.at("id");
@@ -144,6 +164,8 @@ Record parse_record(const std::string& line) {
     record.text = json.at("case");
     record.rejected = json.value("rejected", "");
     for (const Json& verdict : json.at("verdicts")) record.verdicts.push_back(verdict_from(verdict));
+    record.arithmetic = json.value("arithmetic", "");
+    if (json.contains("tile")) record.tile_m = json["tile"].at(0), record.tile_n = json["tile"].at(1);
     record.kernel_seconds = json.at("kernel_seconds");
     record.oracle_seconds = json.at("oracle_seconds");
     return record;
@@ -151,27 +173,28 @@ Record parse_record(const std::string& line) {
 }
 
 std::string print(const Manifest& m) {
-  const Json json = {{"format", "flashproof-campaign"},
-                     {"version", campaign_format_version},
-                     {"program_version", m.program_version},
-                     {"seed", m.seed},
-                     {"cases", m.cases},
-                     {"seconds", m.seconds},
-                     {"work", m.work},
-                     {"kernels", m.kernels},
-                     {"kernel_hashes", m.kernel_hashes},
-                     {"checks", m.checks},
-                     {"data", m.data},
-                     {"compiler", m.compiler},
-                     {"machine", m.machine},
-                     {"gpu", m.gpu},
-                     {"started", m.started}};
+  Json json = {{"format", "flashproof-campaign"},
+               {"version", campaign_format_version},
+               {"program_version", m.program_version},
+               {"seed", m.seed},
+               {"cases", m.cases},
+               {"seconds", m.seconds},
+               {"work", m.work},
+               {"kernels", m.kernels},
+               {"kernel_hashes", m.kernel_hashes},
+               {"checks", m.checks},
+               {"data", m.data},
+               {"compiler", m.compiler},
+               {"machine", m.machine},
+               {"gpu", m.gpu},
+               {"started", m.started}};
+  // The text of a manifest is what its citable id is of: a member that an older one lacks stays away from it.
+  if (!m.kernel_features.empty()) json["kernel_features"] = m.kernel_features, json["kernel_dtypes"] = m.kernel_dtypes;
   return dump(json, 2) + "\n";
 }
 
 Manifest parse_manifest(const std::string& text) {
-  const Json json = parse_file(text, "flashproof-campaign");
-  return reading("flashproof-campaign", [&] {
+  return read_json(text, "flashproof-campaign", [](const Json& json) {
     Manifest m;
     m.program_version = json.at("program_version");
     m.seed = json.at("seed");
@@ -186,8 +209,14 @@ Manifest parse_manifest(const std::string& text) {
     m.machine = json.at("machine");
     m.gpu = json.at("gpu");
     m.started = json.at("started");
-    if (m.kernel_hashes.size() != m.kernels.size())
-      throw UsageError("damaged flashproof-campaign: `kernel_hashes` must have one entry a kernel");
+    if (json.contains("kernel_features")) {
+      m.kernel_features = json["kernel_features"].get<std::vector<uint64_t>>();
+      m.kernel_dtypes = json.at("kernel_dtypes").get<std::vector<uint64_t>>();
+    }
+    const size_t kernels = m.kernels.size(), described = m.kernel_features.size();
+    if (m.kernel_hashes.size() != kernels || m.kernel_dtypes.size() != described ||
+        (described != 0 && described != kernels))
+      throw UsageError("damaged flashproof-campaign: `kernel_hashes` and its like must have one entry a kernel");
     return m;
   });
 }
@@ -195,6 +224,18 @@ Manifest parse_manifest(const std::string& text) {
 std::string print(const Verdict& verdict) { return dump(json_of(verdict)); }
 
 std::string citable_id(const Manifest& manifest) { return sha256(print(manifest)).substr(0, 16); }
+
+Witness witness_of(const LoadedKernel& kernel, const Job& job, const Verdict& verdict) {
+  Witness witness;
+  witness.bucket = bucket_of(kernel, verdict);
+  witness.kernel = kernel.name;
+  witness.config = job.config;
+  witness.text = print(job.c);
+  witness.id = case_id(job.c);
+  witness.verdict = verdict;
+  witness.replay = replay_line(kernel, job, verdict.check);
+  return witness;
+}
 
 std::string print(const Witness& w) {
   const Json json = {{"format", "flashproof-witness"},
@@ -212,8 +253,7 @@ std::string print(const Witness& w) {
 }
 
 Witness parse_witness(const std::string& text) {
-  const Json json = parse_file(text, "flashproof-witness");
-  return reading("flashproof-witness", [&] {
+  return read_json(text, "flashproof-witness", [](const Json& json) {
     Witness w;
     w.bucket = json.at("bucket");
     w.id = json.at("id");

@@ -26,9 +26,14 @@ struct Record {
   std::string id;                    ///< case_id
   std::string rejected;
   std::vector<Verdict> verdicts;
+  std::string arithmetic;          ///< that the kernel declared for this case; "" unknown
+  int64_t tile_m = 0, tile_n = 0;  ///< whose edges the case's lengths are held against; 0 in records without it
   double kernel_seconds = 0, oracle_seconds = 0;
   Status status() const;
 };
+
+/// Of a case outside a campaign: index -1, no tile.
+Record record_of(const LoadedKernel&, const Job&, const Judgement&);
 
 /// What identifies a campaign; the hash of its text is the citable id.
 struct Manifest {
@@ -37,6 +42,7 @@ struct Manifest {
   double seconds = 0;
   double work = 0;
   std::vector<std::string> kernels, kernel_hashes, checks, data;
+  std::vector<uint64_t> kernel_features, kernel_dtypes;  ///< as in flashproof_kernel; empty in manifests without them
   std::string program_version, compiler, machine, gpu, started;
 };
 
@@ -60,6 +66,8 @@ struct Witness {
   double reduce_seconds = 0;
   int64_t reduce_runs = 0;
 };
+/// Of a verdict that failed; not reduced yet.
+Witness witness_of(const LoadedKernel&, const Job&, const Verdict&);
 std::string print(const Witness&);
 Witness parse_witness(const std::string& text);
 

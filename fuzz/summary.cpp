@@ -2,6 +2,7 @@
 #include "fuzz/summary.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -34,17 +35,17 @@ std::string bucket_of_record(const Record& record, const Verdict& verdict) {
   return bucket_of(kernel, verdict);
 }
 
-void add_ratios(Summary& summary, const Record& record, const Problem& p, const Verdict& verdict) {
-  for (const OutputRatio& ratio : verdict.ratios) {
-    WorstRatio& worst = summary.worst[name_of_dtype(p.dtype)][name_of(ratio.output)];
-    ++worst.cases;
-    if (ratio.ratio < worst.ratio || verdict.status == Status::fail) continue;
-    worst.ratio = ratio.ratio;
-    worst.kernel = record.kernel;
-    worst.config = record.config;
-    worst.text = record.text;
-    worst.id = record.id;
-    worst.status = verdict.assumed;
+void add_ratios(Summary& summary, const Record& record, const std::string& dtype, const Verdict& verdict) {
+  for (const OutputRatio& r : verdict.ratios) {
+    const WorstRatio seen{
+        r.ratio,   r.error,         r.bound,           r.ulp, record.kernel, record.config, record.text,
+        record.id, verdict.assumed, record.arithmetic, 1};
+    keep_larger(summary.accuracy[{record.kernel, dtype}].found[r.output], seen);
+    WorstRatio& passed = summary.worst[dtype][name_of(r.output)];
+    if (verdict.status != Status::fail)
+      keep_larger(passed, seen);
+    else
+      ++passed.cases;
   }
 }
 
@@ -66,39 +67,63 @@ void add_finding(Summary& summary, const Record& record, const Verdict& verdict)
   finding.kind = verdict.kind;
 }
 
+template <class Count>
+void count(Count& count, Status status) {
+  ++count.cases;
+  count.passed += status == Status::pass;
+  count.failed += status == Status::fail;
+  count.inconclusive += status == Status::inconclusive;
+  count.rejected += status == Status::rejected;
+}
+
 }  // namespace
 
-void add(Summary& summary, const Record& record, const LoadedKernel* kernel) {
+std::string bound_status(const WorstRatio& worst) {
+  constexpr const char* opening = "bound ";
+  if (!worst.assumed.starts_with(opening)) return "";
+  const size_t begin = std::strlen(opening);
+  return worst.assumed.substr(begin, worst.assumed.find(';') - begin);
+}
+
+void keep_larger(WorstRatio& to, const WorstRatio& from) {
+  const int64_t cases = to.cases + from.cases;
+  if (from.ratio >= to.ratio) to = from;
+  to.cases = cases;
+}
+
+void add(Accuracy& to, const Accuracy& from) {
+  to.cases += from.cases, to.passed += from.passed, to.failed += from.failed;
+  to.inconclusive += from.inconclusive, to.rejected += from.rejected;
+  for (const auto& [output, worst] : from.found) keep_larger(to.found[output], worst);
+}
+
+void add(Summary& summary, const Record& record) {
   const Problem problem = parse_case(record.text).problem;
-  KernelCount& count = summary.kernels[record.kernel];
+  const std::string dtype = name_of_dtype(problem.dtype);
+  KernelCount& kernel = summary.kernels[record.kernel];
   ++summary.cases;
-  ++count.cases;
+  count(kernel, record.status());
+  count(summary.accuracy[{record.kernel, dtype}], record.status());
   summary.kernel_seconds += record.kernel_seconds;
   summary.oracle_seconds += record.oracle_seconds;
-  switch (record.status()) {
-    case Status::pass:
-      ++count.passed;
-      break;
-    case Status::fail:
-      ++count.failed;
-      break;
-    case Status::inconclusive:
-      ++count.inconclusive;
-      break;
-    case Status::rejected:
-      ++count.rejected;
-      break;
-  }
-  if (!record.rejected.empty()) ++count.reasons["rejected: " + record.rejected];
+  if (!record.rejected.empty()) ++kernel.reasons["rejected: " + record.rejected];
   for (const Verdict& verdict : record.verdicts) {
     ++summary.checks;
     ++summary.checks_run[verdict.check];
     summary.undecided += verdict.undecided;
-    if (verdict.status == Status::inconclusive) ++count.reasons[verdict.check + " inconclusive: " + verdict.kind];
+    if (verdict.status == Status::inconclusive) ++kernel.reasons[verdict.check + " inconclusive: " + verdict.kind];
     if (verdict.status == Status::fail) add_finding(summary, record, verdict);
-    if (verdict.check == "bound") add_ratios(summary, record, problem, verdict);
+    if (verdict.check == "bound") add_ratios(summary, record, dtype, verdict);
   }
-  if (kernel && record.rejected.empty()) summary.coverage.visit(problem, tile_of(*kernel, record.config));
+  if (record.tile_m > 0 && record.rejected.empty())
+    summary.coverage.visit(problem, TileShape{record.tile_m, record.tile_n});
+}
+
+std::vector<Capabilities> capabilities_of(const Manifest& manifest) {
+  std::vector<Capabilities> kernels;
+  for (size_t k = 0; k < manifest.kernel_features.size(); ++k)
+    kernels.emplace_back(manifest.kernel_features[k], manifest.kernel_dtypes[k]);
+  return kernels;
 }
 
 std::vector<Record> read_records(const std::string& directory) {
@@ -155,24 +180,14 @@ std::vector<Witness> read_witnesses(const std::string& directory) {
 Summary summarize(const std::string& directory) {
   Summary summary;
   summary.manifest = read_manifest(directory);
-  std::vector<const LoadedKernel*> kernels;
-  std::map<std::string, const LoadedKernel*> by_name;
-  for (const std::string& name : summary.manifest.kernels) {
-    try {
-      kernels.push_back(&load_kernel(name));
-      by_name[name] = kernels.back();
-    } catch (const UnavailableError&) {
-      by_name[name] = nullptr;  // a plug-in that has since gone: its records still count
-    }
-  }
-  for (const Record& record : read_records(directory)) add(summary, record, by_name[record.kernel]);
+  for (const Record& record : read_records(directory)) add(summary, record);
   for (const Witness& witness : read_witnesses(directory)) {
     Finding& finding = summary.findings[witness.bucket];
     finding.smallest_id = witness.id;
     finding.smallest_text = witness.text;
     finding.replay = witness.replay;
   }
-  summary.cells = summary.coverage.summary(kernels);
+  summary.cells = summary.coverage.summary(capabilities_of(summary.manifest));
   return summary;
 }
 

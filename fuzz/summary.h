@@ -2,6 +2,7 @@
 #pragma once
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fuzz/coverage.h"
@@ -9,13 +10,26 @@
 
 namespace flashproof {
 
-/// Largest ratio seen for one dtype and output.
+/// Largest error / bound seen of one output: what was found at least, where 1 is the bound at most.
 struct WorstRatio {
   double ratio = 0;
+  double error = 0, bound = 0, ulp = 0;  ///< at that element, the ulp of the output's format; ulp 0: not recorded
   std::string kernel, config, text, id;
-  std::string status;  ///< of the bound: derived, proved, measured
-  int64_t cases = 0;   ///< in which the output was judged
+  std::string assumed;     ///< what the bound assumed: "bound derived; ..."
+  std::string arithmetic;  ///< declared for that case; "" unknown
+  int64_t cases = 0;       ///< in which the output was judged
 };
+/// derived, proved or measured: the status of the bound in `assumed`; "" where it has none.
+std::string bound_status(const WorstRatio&);
+/// The larger of both, for the cases of both.
+void keep_larger(WorstRatio& to, const WorstRatio& from);
+
+/// What a kernel showed in one input format.
+struct Accuracy {
+  int64_t cases = 0, passed = 0, failed = 0, inconclusive = 0, rejected = 0;
+  std::map<OutputId, WorstRatio> found;  ///< failing cases included
+};
+void add(Accuracy& to, const Accuracy& from);
 
 struct KernelCount {
   int64_t cases = 0, passed = 0, failed = 0, inconclusive = 0, rejected = 0;
@@ -33,22 +47,25 @@ struct Summary {
   Manifest manifest;
   int64_t cases = 0, checks = 0, undecided = 0;
   std::map<std::string, KernelCount> kernels;
-  std::map<std::string, std::map<std::string, WorstRatio>> worst;  ///< by dtype, then output
-  std::map<std::string, Finding> findings;                         ///< by bucket
-  std::map<std::string, int64_t> checks_run;                       ///< by check id
+  std::map<std::string, std::map<std::string, WorstRatio>> worst;    ///< by dtype, then output: of verdicts that passed
+  std::map<std::pair<std::string, std::string>, Accuracy> accuracy;  ///< by kernel and dtype
+  std::map<std::string, Finding> findings;                           ///< by bucket
+  std::map<std::string, int64_t> checks_run;                         ///< by check id
   Coverage coverage;
   Coverage::Summary cells;
   double kernel_seconds = 0, oracle_seconds = 0;
 };
 
-/// Adds one record. `kernel` is needed for tile edges; nullptr (a plug-in that is gone) counts no cells.
-void add(Summary&, const Record&, const LoadedKernel* kernel);
+/// Adds one record.
+void add(Summary&, const Record&);
+/// Of the manifest's kernels; empty where it does not say.
+std::vector<Capabilities> capabilities_of(const Manifest&);
 
 /// All records of a campaign directory; a torn last line is dropped. Throws UsageError for a damaged one, naming file and line.
 std::vector<Record> read_records(const std::string& directory);
 Manifest read_manifest(const std::string& directory);
 std::vector<Witness> read_witnesses(const std::string& directory);
-/// The summary of a directory; cells are counted for kernels that can still be loaded.
+/// The summary of a directory: of its files alone, whatever kernels this program has.
 Summary summarize(const std::string& directory);
 
 /// One page for a person: the number of findings first, each finding's replay line last.

@@ -53,10 +53,7 @@ int reduce_verb(const Options& o) {
     return verdict != nullptr;
   };
   const Reduced reduced = reduce(parse_case(named.text), named.config, interesting, o.seconds, parse_tunables(kernel));
-  Witness witness;
-  witness.bucket = bucket, witness.kernel = kernel.name, witness.config = reduced.config;
-  witness.text = print(reduced.c), witness.id = case_id(reduced.c), witness.verdict = last;
-  witness.replay = replay_line(kernel, Job{reduced.c, reduced.config, {}}, last.check);
+  Witness witness = witness_of(kernel, Job{reduced.c, reduced.config, {last.check}}, last);
   witness.reduce_seconds = reduced.seconds, witness.reduce_runs = reduced.runs;
   if (!o.out.empty()) write_file(o.out, print(witness));
   if (o.json)

@@ -23,8 +23,10 @@ struct Format {
   const char* file;
   std::string (*write)(const Report&);
 };
-constexpr Format formats[] = {
-    {"json", "report.json", report_json}, {"md", "report.md", report_markdown}, {"junit", "junit.xml", report_junit}};
+constexpr Format formats[] = {{"json", "report.json", report_json},
+                              {"md", "report.md", report_markdown},
+                              {"paper", "paper.md", report_paper},
+                              {"junit", "junit.xml", report_junit}};
 
 const Format& format_named(const std::string& name) {
   std::vector<std::string> names;
@@ -69,8 +71,8 @@ void add_report(CommandLine& line) {
   line.verb("report", "a campaign as JSON, Markdown or JUnit", "report my-campaign --format md",
             [o] { return report(*o); })
       .word("DIR", o->directory, false, "the campaign's folder (the newest in ./flashproof-campaigns)")
-      .list("--format", o->formats, "json, md or junit; several with --out (md)")
-      .option("--out", o->out, "folder for report.json, report.md, junit.xml; stdout without")
+      .list("--format", o->formats, "json, md, paper (tables by kernel and dtype) or junit; several with --out (md)")
+      .option("--out", o->out, "folder for report.json, report.md, paper.md, junit.xml; stdout without")
       .flag("--json", o->json, "the same as --format json");
 }
 

@@ -28,31 +28,57 @@ JsonText json_of(const KernelCount& count) {
                       {"reasons", json_object(reasons)}});
 }
 
+/// `error`, `bound` and both in ulp stand only where they were recorded.
 JsonText json_of(const WorstRatio& worst) {
-  return json_object({{"ratio", worst.ratio},
-                      {"kernel", worst.kernel},
-                      {"config", worst.config},
-                      {"case", worst.text},
-                      {"id", worst.id},
-                      {"assumed", worst.status},
-                      {"cases", worst.cases}});
+  std::vector<JsonMember> members = {{"ratio", worst.ratio},
+                                     {"kernel", worst.kernel},
+                                     {"config", worst.config},
+                                     {"case", worst.text},
+                                     {"id", worst.id},
+                                     {"assumed", worst.assumed},
+                                     {"cases", worst.cases},
+                                     {"bound_status", bound_status(worst)},
+                                     {"arithmetic", worst.arithmetic}};
+  if (worst.ulp > 0)
+    for (const JsonMember& member :
+         {JsonMember{"error", worst.error}, JsonMember{"bound", worst.bound},
+          JsonMember{"error_ulp", worst.error / worst.ulp}, JsonMember{"bound_ulp", worst.bound / worst.ulp}})
+      members.push_back(member);
+  return json_object(members);
+}
+
+JsonText json_of(const std::pair<const std::pair<std::string, std::string>, Accuracy>& entry) {
+  const auto& [key, accuracy] = entry;
+  std::vector<JsonMember> found;
+  for (const auto& [output, worst] : accuracy.found) found.push_back({name_of(output), json_of(worst)});
+  return json_object({{"kernel", key.first},
+                      {"dtype", key.second},
+                      {"cases", accuracy.cases},
+                      {"passed", accuracy.passed},
+                      {"failed", accuracy.failed},
+                      {"inconclusive", accuracy.inconclusive},
+                      {"rejected", accuracy.rejected},
+                      {"bound_at_most", 1},
+                      {"found_at_least", json_object(found)}});
 }
 
 }  // namespace
 
 JsonText json_of(const Summary& s) {
   std::vector<JsonMember> kernels, worst, checks;
-  std::vector<JsonText> findings;
+  std::vector<JsonText> findings, accuracy;
   for (const auto& [name, count] : s.kernels) kernels.push_back({name, json_of(count)});
   for (const auto& [dtype, outputs] : s.worst) {
     std::vector<JsonMember> members;
     for (const auto& [output, ratio] : outputs) members.push_back({output, json_of(ratio)});
     worst.push_back({dtype, json_object(members)});
   }
+  for (const auto& entry : s.accuracy) accuracy.push_back(json_of(entry));
   for (const auto& [bucket, finding] : s.findings) findings.push_back(json_of(finding));
   for (const auto& [check, count] : s.checks_run) checks.push_back({check, count});
   return json_object(
       {{"id", citable_id(s.manifest)},
+       {"cite", citation(s.manifest)},
        {"manifest", JsonText::raw(print(s.manifest))},
        {"cases", s.cases},
        {"checks", json_object(checks)},
@@ -60,6 +86,7 @@ JsonText json_of(const Summary& s) {
        {"findings", json_array(findings)},
        {"kernels", json_object(kernels)},
        {"worst", json_object(worst)},
+       {"accuracy", json_array(accuracy)},
        {"cells",
         json_object({{"visited", s.cells.visited}, {"feasible", s.cells.feasible}, {"emptiest", s.cells.emptiest}})},
        {"kernel_seconds", s.kernel_seconds},

@@ -1,4 +1,4 @@
-// The report as JUnit XML: a test suite a kernel, a test case a check.
+// The report as JUnit XML: a test suite a kernel, a test case a check; the campaign's id among the suite's properties.
 #include <fmt/format.h>
 
 #include "fuzz/report/report.h"
@@ -49,6 +49,27 @@ std::string test_case(const Report& report, const std::string& kernel, const std
   return test + "    </testcase>\n";
 }
 
+std::string property(const std::string& name, const std::string& value) {
+  return fmt::format("      <property name=\"{}\" value=\"{}\"/>\n", escaped(name), escaped(value));
+}
+
+/// The campaign's id, and what the kernel showed: counts, and the largest error / bound by dtype and output.
+std::string properties(const Report& report, const std::string& kernel, const KernelCount& count) {
+  const Manifest& manifest = report.summary.manifest;
+  std::string text = property("campaign", citable_id(manifest)) + property("version", manifest.program_version) +
+                     property("seed", std::to_string(manifest.seed));
+  for (const auto& [name, number] :
+       {std::pair("cases", count.cases), std::pair("passed", count.passed), std::pair("failed", count.failed),
+        std::pair("inconclusive", count.inconclusive), std::pair("rejected", count.rejected)})
+    text += property(name, std::to_string(number));
+  for (const auto& [key, accuracy] : report.summary.accuracy)
+    for (const auto& [output, worst] : accuracy.found)
+      if (key.first == kernel)
+        text += property(fmt::format("found_at_least.{}.{}", key.second, name_of(output)),
+                         fmt::format("{:.6g}", worst.ratio));
+  return "    <properties>\n" + text + "    </properties>\n";
+}
+
 }  // namespace
 
 std::string report_junit(const Report& report) {
@@ -72,7 +93,7 @@ std::string report_junit(const Report& report) {
     }
     suites += fmt::format("  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\">\n", escaped(kernel),
                           suite_tests, suite_failures, int(cases.find("<error") != std::string::npos)) +
-              cases + "  </testsuite>\n";
+              properties(report, kernel, count) + cases + "  </testsuite>\n";
     tests += suite_tests, failures += suite_failures;
   }
   return fmt::format(

@@ -1,4 +1,6 @@
-// The report for a pull request or $GITHUB_STEP_SUMMARY.
+// The report for a pull request or $GITHUB_STEP_SUMMARY, and the tables for a paper.
+#include <map>
+
 #include <fmt/format.h>
 
 #include "fuzz/report/report.h"
@@ -20,14 +22,36 @@ std::string table_of_checks(const Report& report) {
   return table;
 }
 
+/// "0.581 (1.2 ulp)"; the second is left out where it was not recorded.
+std::string with_ulp(const std::string& ratio, double size, double ulp) {
+  return ulp > 0 ? ratio + fmt::format(" ({:.3g} ulp)", size / ulp) : ratio;
+}
+
+/// Four columns: found at least, bound at most, of what status, the case.
+std::string cells_of(const WorstRatio& worst) {
+  return fmt::format("{} | {} | {} | `{}`", with_ulp(fmt::format("{:.3g}", worst.ratio), worst.error, worst.ulp),
+                     with_ulp("1", worst.bound, worst.ulp), bound_status(worst), worst.id);
+}
+
+constexpr const char* meaning =
+    "Found at least: the largest error / bound seen, failing cases included (in parentheses that error).\n"
+    "Bound at most: 1 (the bound at that element), for the arithmetic assumed.\n"
+    "An ulp is that of the output's format at the exact value.\n";
+
 std::string table_of_ratios(const Summary& s) {
-  std::string table = "| dtype | output | largest error / bound | case | assumed |\n|---|---|--:|---|---|\n";
-  for (const auto& [dtype, outputs] : s.worst)
-    for (const auto& [output, worst] : outputs)
-      table += fmt::format("| {} | {} | {:.3f} | `{}` on {} | {} |\n", dtype, output, worst.ratio, worst.id,
-                           cell(worst.kernel), cell(worst.status));
+  std::map<std::string, Accuracy> by_dtype;
+  for (const auto& [key, accuracy] : s.accuracy) add(by_dtype[key.second], accuracy);
+  std::string table =
+      "| dtype | output | found at least | bound at most | status | case | kernel | judged in | cases | rejected | "
+      "inconclusive |\n|---|---|--:|--:|---|---|---|--:|--:|--:|--:|\n";
+  for (const auto& [dtype, accuracy] : by_dtype)
+    for (const auto& [output, worst] : accuracy.found)
+      table += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", dtype, name_of(output), cells_of(worst),
+                           cell(worst.kernel), worst.cases, accuracy.cases, accuracy.rejected, accuracy.inconclusive);
   return table;
 }
+
+std::string cite_line(const Summary& s) { return fmt::format("\ncite as: {}\n", citation(s.manifest)); }
 
 std::string section_of(const Finding& finding, const std::string& accepted) {
   std::string text = fmt::format("- **{}**: {} cases, worst error / bound {:.3g}. {}\n", finding.bucket, finding.count,
@@ -41,8 +65,6 @@ std::string section_of(const Finding& finding, const std::string& accepted) {
 
 std::string report_markdown(const Report& report) {
   const Summary& s = report.summary;
-  int64_t rejected = 0, inconclusive = 0;
-  for (const auto& [name, count] : s.kernels) rejected += count.rejected, inconclusive += count.inconclusive;
   std::string page = fmt::format("## Flashproof: {} finding{} in {} cases\n\n", s.findings.size(),
                                  s.findings.size() == 1 ? "" : "s", s.cases);
   constexpr size_t most = 9;  // what a reader takes in; the rest is in the campaign
@@ -53,11 +75,36 @@ std::string report_markdown(const Report& report) {
     page += section_of(finding, known == report.accepted.end() ? "" : known->second);
   }
   if (s.findings.size() > most) page += fmt::format("- and {} more\n", s.findings.size() - most);
-  page += fmt::format("\nRejected {}, inconclusive {}, undecided elements {}; cells visited {} of {}.\n\n", rejected,
-                      inconclusive, s.undecided, s.cells.visited, s.cells.feasible);
-  page += table_of_ratios(s) + "\n" + table_of_checks(report);
-  return page + fmt::format("\nCampaign id `{}`, seed {}, Flashproof {}.\n", citable_id(s.manifest), s.manifest.seed,
-                            s.manifest.program_version);
+  page += fmt::format(
+      "\nUndecided elements {}{}.\n\n", s.undecided,
+      s.cells.feasible == 0 ? "" : fmt::format("; cells visited {} of {}", s.cells.visited, s.cells.feasible));
+  return page + table_of_ratios(s) + "\n" + meaning + "\n" + table_of_checks(report) +
+         fmt::format("\nSeed {}.\n", s.manifest.seed) + cite_line(s);
+}
+
+std::string report_paper(const Report& report) {
+  const Summary& s = report.summary;
+  std::string page = "| kernel | dtype | cases | failed | rejected | inconclusive |\n|---|---|--:|--:|--:|--:|\n";
+  std::string errors =
+      "\n| kernel | dtype | output | found at least | bound at most | status | case | judged in |\n"
+      "|---|---|---|--:|--:|---|---|--:|\n";
+  std::map<std::string, const WorstRatio*> cases;  // each case once, whatever outputs it is the worst of
+  for (const auto& [key, accuracy] : s.accuracy) {
+    page += fmt::format("| {} | {} | {} | {} | {} | {} |\n", cell(key.first), key.second, accuracy.cases,
+                        accuracy.failed, accuracy.rejected, accuracy.inconclusive);
+    for (const auto& [output, worst] : accuracy.found) {
+      errors += fmt::format("| {} | {} | {} | {} | {} |\n", cell(key.first), key.second, name_of(output),
+                            cells_of(worst), worst.cases);
+      cases[worst.id] = &worst;
+    }
+  }
+  page += errors + "\n" + meaning + "\nThe cases, and what their bounds assume:\n\n";
+  for (const auto& [id, worst] : cases)
+    page += fmt::format("- `{}`: `{}`{}; arithmetic {}; {}\n", id, worst->text,
+                        worst->config.empty() ? "" : " with `" + worst->config + "`",
+                        worst->arithmetic.empty() ? "not recorded or not declared" : "`" + worst->arithmetic + "`",
+                        worst->assumed);
+  return page + cite_line(s);
 }
 
 }  // namespace flashproof

@@ -26,8 +26,12 @@ void count(Report& report, const Record& record) {
 
 }  // namespace
 
-void add(Report& report, const Record& record, const LoadedKernel* kernel) {
-  add(report.summary, record, kernel);
+std::string citation(const Manifest& manifest) {
+  return "Flashproof " + manifest.program_version + ", campaign " + citable_id(manifest);
+}
+
+void add(Report& report, const Record& record) {
+  add(report.summary, record);
   count(report, record);
 }
 
@@ -49,12 +53,8 @@ void merge(Report& report, const Report& other) {
     for (const auto& [reason, times] : count.reasons) sum.reasons[reason] += times;
   }
   for (const auto& [dtype, outputs] : from.worst)
-    for (const auto& [output, worst] : outputs) {
-      WorstRatio& largest = to.worst[dtype][output];
-      const int64_t cases = largest.cases + worst.cases;
-      if (worst.ratio >= largest.ratio) largest = worst;
-      largest.cases = cases;
-    }
+    for (const auto& [output, worst] : outputs) keep_larger(to.worst[dtype][output], worst);
+  for (const auto& [key, accuracy] : from.accuracy) add(to.accuracy[key], accuracy);
   for (const auto& [bucket, finding] : from.findings) {
     Finding& sum = to.findings[bucket];
     const int64_t count = sum.count + finding.count;

@@ -60,7 +60,7 @@ TEST(Generate, VisitsNearlyAllCells) {
     const Drawn drawn = generate(kernel, Range{}, 5, index);
     coverage.visit(drawn.c.problem, drawn.tile);
   }
-  const Coverage::Summary cells = coverage.summary({&kernel});
+  const Coverage::Summary cells = coverage.summary({kernel});
   EXPECT_GE(double(cells.visited), 0.95 * double(cells.feasible)) << "emptiest: " << cells.emptiest.front();
 }
 
@@ -122,9 +122,9 @@ TEST(Coverage, CountsAPairOnlyWithBothFeatures) {
   const LoadedKernel& kernel = load_kernel("cpu:flash2");
   Coverage coverage;
   coverage.visit(parse_problem("bf16 q64 k65 d8"), TileShape{64, 64});
-  EXPECT_EQ(coverage.summary({&kernel}).visited, 0);
+  EXPECT_EQ(coverage.summary({kernel}).visited, 0);
   coverage.visit(parse_problem("bf16 q64 k65 d8 causal"), TileShape{64, 64});
-  EXPECT_EQ(coverage.summary({&kernel}).visited, 2);  // bf16 x causal on the query and on the key side
+  EXPECT_EQ(coverage.summary({kernel}).visited, 2);  // bf16 x causal on the query and on the key side
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ Verdict failing_verdict() {
   v.where = {OutputId::dk, 17, 1, 2, 0, 3};
   v.why = "dK[b=1 i=2 h=0 c=3]: observed \"nan\"\nand more";
   v.assumed = "tile unknown";
-  v.ratios = {{OutputId::o, 0x1.8p-3, 5}, {OutputId::dk, std::numeric_limits<double>::infinity(), 17}};
+  v.ratios = {{OutputId::o, 0x1.8p-3, 5, 0x1.8p-10, 0x1p-7, 0x1p-8},
+              {OutputId::dk, std::numeric_limits<double>::infinity(), 17}};
   v.judged = 99, v.undecided = 1;
   v.power = {{"zeros", true}, {"one key dropped", false}};
   return v;
@@ -30,6 +31,7 @@ Record failing_record() {
   Verdict passing;
   passing.check = "readout";
   r.verdicts = {passing, failing_verdict()};
+  r.arithmetic = "tile=16x16", r.tile_m = 16, r.tile_n = 32;
   r.kernel_seconds = 0.25, r.oracle_seconds = 0.5;
   return r;
 }
@@ -46,6 +48,12 @@ TEST(Record, IsReadBackWhole) {
   EXPECT_EQ(v.where.output, OutputId::dk);
   EXPECT_EQ(v.where.index, 17);
   EXPECT_EQ(v.ratios[0].ratio, 0x1.8p-3);
+  EXPECT_EQ(v.ratios[0].error, 0x1.8p-10);
+  EXPECT_EQ(v.ratios[0].bound, 0x1p-7);
+  EXPECT_EQ(v.ratios[0].ulp, 0x1p-8);
+  EXPECT_EQ(v.ratios[1].ulp, 0) << "no number came";
+  EXPECT_EQ(back.arithmetic, "tile=16x16");
+  EXPECT_EQ(back.tile_n, 32);
   EXPECT_EQ(v.why, failing_verdict().why);
   EXPECT_EQ(v.power.size(), 2u);
   EXPECT_EQ(v.judged, 99);
@@ -83,6 +91,11 @@ TEST(Record, ManifestsAndWitnessesAreReadBackWhole) {
   m.kernels = {"cpu:flash2", "./mine.so"}, m.kernel_hashes = {"1", "2"}, m.checks = {"bound"}, m.data = {"tests/data"};
   m.program_version = "0.1.0", m.compiler = "GNU", m.machine = "x", m.gpu = "", m.started = "2026-01-01T00:00:00Z";
   EXPECT_EQ(print(parse_manifest(print(m))), print(m));
+  const std::string without = print(m);
+  m.kernel_features = {3, 4}, m.kernel_dtypes = {1, 0};
+  EXPECT_EQ(print(parse_manifest(print(m))), print(m));
+  EXPECT_EQ(parse_manifest(print(m)).kernel_features, m.kernel_features);
+  EXPECT_EQ(without.find("kernel_features"), std::string::npos) << "the id of an older manifest must stay its own";
   EXPECT_EQ(citable_id(parse_manifest(print(m))), citable_id(m));
   Manifest other = m;
   other.seed = 1;

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "reference/errors.h"
+
 namespace flashproof {
 namespace {
 
@@ -16,7 +18,8 @@ Record record(int64_t index, Status status, double ratio) {
   v.check = "bound", v.status = status, v.kind = status == Status::fail ? "value" : "", v.ratio = ratio;
   v.where = {OutputId::o, 1, 0, 0, 0, 1};
   v.why = "error & \"bound\" <1>";
-  v.ratios = {{OutputId::o, ratio, 1}};
+  v.ratios = {{OutputId::o, ratio, 1, ratio * 0x1p-7, 0x1p-7, 0x1p-8}};
+  v.assumed = "bound derived; worst case over the arithmetic not declared (tile)";
   v.judged = 10;
   r.verdicts = {v};
   return r;
@@ -25,7 +28,7 @@ Record record(int64_t index, Status status, double ratio) {
 Report report_of(const std::vector<Record>& records) {
   Report report;
   report.summary.manifest.kernels = {"./a<b>.so"};
-  for (const Record& r : records) add(report, r, nullptr);
+  for (const Record& r : records) add(report, r);
   return report;
 }
 
@@ -48,6 +51,75 @@ TEST(Report, CountsPassesAndFindings) {
   EXPECT_EQ(json["findings"][0]["worst"]["id"], "2");
   EXPECT_EQ(json["worst"]["bf16"]["O"]["ratio"], 0.75) << "a failing case is no measure of right kernels";
   EXPECT_NE(report_markdown(report).find("1 finding in 4 cases"), std::string::npos);
+}
+
+TEST(Report, SaysWhatWasFoundAtLeastAndTheBoundAtMostInUlp) {
+  const Report report = report_of({record(0, Status::pass, 0.5), record(1, Status::pass, 0.25)});
+  const auto json = nlohmann::json::parse(report_json(report));
+  ASSERT_EQ(json["accuracy"].size(), 1u);
+  const auto& accuracy = json["accuracy"][0];
+  EXPECT_EQ(accuracy["dtype"], "bf16");
+  EXPECT_EQ(accuracy["cases"], 2);
+  EXPECT_EQ(accuracy["bound_at_most"], 1);
+  const auto& found = accuracy["found_at_least"]["O"];
+  EXPECT_EQ(found["ratio"], 0.5);
+  EXPECT_EQ(found["error_ulp"], 1);
+  EXPECT_EQ(found["bound_ulp"], 2);
+  EXPECT_EQ(found["bound_status"], "derived");
+  EXPECT_EQ(found["id"], "0");
+  EXPECT_EQ(found["cases"], 2);
+  const std::string row = "| bf16 | O | 0.5 (1 ulp) | 1 (2 ulp) | derived | `0` | ";
+  EXPECT_NE(report_markdown(report).find(row), std::string::npos) << report_markdown(report);
+  EXPECT_NE(report_paper(report).find("./a<b>.so " + row), std::string::npos) << report_paper(report);
+  for (const std::string& page : {report_markdown(report), report_paper(report)})
+    EXPECT_NE(page.find("\ncite as: Flashproof , campaign " + citable_id(report.summary.manifest) + "\n"),
+              std::string::npos);
+  const std::string junit = report_junit(report);
+  EXPECT_NE(junit.find("<property name=\"campaign\" value=\"" + citable_id(report.summary.manifest) + "\"/>"),
+            std::string::npos)
+      << junit;
+  EXPECT_NE(junit.find("<property name=\"found_at_least.bf16.O\" value=\"0.5\"/>"), std::string::npos) << junit;
+}
+
+TEST(Report, AFailingKernelsErrorIsWhatWasFound) {
+  const auto json =
+      nlohmann::json::parse(report_json(report_of({record(0, Status::pass, 0.5), record(1, Status::fail, 3)})));
+  EXPECT_EQ(json["accuracy"][0]["found_at_least"]["O"]["ratio"], 3);
+  EXPECT_EQ(json["accuracy"][0]["failed"], 1);
+}
+
+TEST(Report, ReadsTheCampaignOfVersion1) {
+  const std::string directory = FLASHPROOF_TEST_DATA "/campaigns/v1";
+  const Report report = read_report(directory);
+  const auto json = nlohmann::json::parse(report_json(report));
+  EXPECT_EQ(json["id"], "8c372c6459cd29f0") << "an id that was cited must not change";
+  EXPECT_EQ(json["cite"], "Flashproof 0.1.0 b494bdc688a2, campaign 8c372c6459cd29f0");
+  EXPECT_EQ(json["cases"], 60);
+  EXPECT_EQ(json["checks"],
+            nlohmann::json({{"bound", 60}, {"exact_inputs", 17}, {"isolation", 60}, {"readout", 52}, {"reject", 60}}));
+  EXPECT_EQ(json["kernels"]["cpu:flash2"]["passed"], 19);
+  EXPECT_EQ(json["kernels"]["cpu:flash2"]["inconclusive"], 1);
+  EXPECT_EQ(json["kernels"]["./window_off_by_one.so"]["failed"], 2);
+  ASSERT_EQ(json["findings"].size(), 4u);
+  EXPECT_EQ(json["findings"][0]["bucket"], "window_off_by_one.bound.value.L");
+  EXPECT_EQ(json["findings"][0]["worst_ratio"], 63703.712194698426);
+  EXPECT_EQ(json["findings"][0]["smallest"]["case"], "fp16 q1 k1 d1 window=0,open data=constant_v seed=0");
+  EXPECT_EQ(json["worst"]["bf16"]["dV"]["ratio"], 0.908898684378245);
+  EXPECT_EQ(json["worst"]["bf16"]["dV"]["id"], "34030d623ca5aae9");
+  EXPECT_FALSE(json["worst"]["bf16"]["dV"].contains("error_ulp")) << "not recorded then, so not claimed now";
+  EXPECT_EQ(json["cells"]["feasible"], 0) << "not recorded then";
+  for (const auto& accuracy : json["accuracy"]) {
+    if (accuracy["kernel"] == "./window_off_by_one.so" && accuracy["dtype"] == "fp16") {
+      EXPECT_EQ(accuracy["found_at_least"]["L"]["ratio"], 63703.712194698426);
+    }
+  }
+  EXPECT_NE(report_markdown(report).find("4 findings in 60 cases"), std::string::npos);
+  EXPECT_NE(report_markdown(report).find("| 1 | derived |"), std::string::npos) << "a bound without its size";
+  EXPECT_NE(report_paper(report).find("arithmetic not recorded or not declared"), std::string::npos);
+  EXPECT_EQ(count(report_junit(report), "<failure"), 3);
+  EXPECT_NE(page_of(report.summary).find("4 findings in 60 cases (249 checks"), std::string::npos);
+  for (const auto write : {report_json, report_markdown, report_paper, report_junit})
+    EXPECT_EQ(write(report), write(read_report(directory))) << "a report is a function of the directory";
 }
 
 TEST(Report, JUnitFailsForAFindingAndNotForAKnownOne) {
