@@ -1,7 +1,5 @@
 // `check`: one case on one kernel, judged by every check.
-#include <fmt/format.h>
-
-#include "fuzz/cli/dump.h"
+#include "fuzz/cli/execution.h"
 #include "fuzz/cli/options.h"
 #include "fuzz/cli/verbs.h"
 
@@ -19,9 +17,7 @@ int check(const Options& o) {
   validate_check_ids(o.checks);
   const Execution e =
       execute_keeping(load_kernel(o.kernel), Job{case_of_words(o.words), o.config, o.checks}, o.limits, o.in_process);
-  if (!o.dump.empty()) dump(e, o.dump);
-  fmt::print("{}", o.json ? json_of(e).text() + "\n" : page_of(e));
-  return exit_code(e.judgement.status());
+  return finish(e, o.dump, o.json);
 }
 
 }  // namespace

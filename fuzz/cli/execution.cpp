@@ -1,10 +1,19 @@
 // See execution.h.
 #include "fuzz/cli/execution.h"
 
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
 #include <fmt/format.h>
 
+#include "fuzz/cli/dump.h"
+#include "fuzz/cli/options.h"
 #include "fuzz/record.h"
 #include "fuzz/sha256.h"
+#include "fuzz/steady_seconds.h"
 #include "reference/errors.h"
 
 namespace flashproof {
@@ -27,6 +36,39 @@ std::string power_of(const Verdict& verdict) {
   if (!passed.empty()) text += "      would pass     " + passed + "\n";
   return text;
 }
+
+/// A line on stderr every 3 s while it lives, terminal or not: a long case shows that it is not stuck, and where.
+class ProgressLine {
+ public:
+  ProgressLine() : start_(now()), clock_([this] { tell(); }) {}
+  ~ProgressLine() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    end_.notify_one();
+    clock_.join();
+  }
+  void kernel_runs(size_t run) { run_ = run, judging_ = false; }
+  void judging() { judging_ = true; }
+
+ private:
+  void tell() {
+    constexpr auto pause = std::chrono::seconds(3);
+    std::unique_lock lock(mutex_);
+    while (!end_.wait_for(lock, pause, [this] { return over_; }))
+      fmt::print(stderr, "flashproof: {:.0f} s, {} run {}\n", now() - start_,
+                 judging_ ? "exact values and bounds after" : "the kernel is in", run_.load());
+  }
+
+  double start_;
+  std::atomic<size_t> run_ = 1;
+  std::atomic<bool> judging_ = false;
+  std::mutex mutex_;
+  std::condition_variable end_;
+  bool over_ = false;  ///< guarded by `mutex_`
+  std::thread clock_;  ///< last: it reads the others
+};
 
 std::string page_of(const Verdict& verdict) {
   std::string page = fmt::format("  {:<13} {:<13}", verdict.check, name_of(verdict.status));
@@ -57,14 +99,18 @@ Execution execute_keeping(const LoadedKernel& kernel, const Job& job, const Limi
   std::string reason;
   if (!device_available(kernel, reason))
     throw UnavailableError("kernel " + kernel.name + " cannot run here: " + reason);
-  Execution e{job, subject_of(kernel, job.c.problem, job.config), "", {}, {}, {}};
+  Execution e{job, {}, "", {}, {}, {}};
   Worker worker(kernel.name, limits);
+  ProgressLine progress;
   const RunOnce run_once = [&](const Run& run, const std::string& config) {
     e.runs.push_back(run);
+    progress.kernel_runs(e.runs.size());
     e.results.push_back(in_process ? run_in_process(kernel, run, config) : worker.run(run, config));
+    progress.judging();
     return e.results.back();
   };
   e.judgement = execute(run_once, kernel, job);
+  e.subject = e.judgement.subject;
   add_power(e);
   e.replay = replay_line(kernel, job, check_for_replay(job, e.judgement));
   return e;
@@ -88,10 +134,17 @@ std::string page_of(const Execution& e) {
                                  e.job.config.empty() ? "" : " with " + e.job.config);
   if (!e.judgement.rejected.empty()) page += "  the kernel does not take this problem: " + e.judgement.rejected + "\n";
   for (const Verdict& verdict : e.judgement.verdicts) page += page_of(verdict);
-  page += "arithmetic    " +
-          (e.subject.arithmetic.empty() ? "unknown: the bound takes the worst case" : e.subject.arithmetic) + "\n";
+  if (!e.runs.empty())
+    page += "arithmetic    " +
+            (e.subject.arithmetic.empty() ? "unknown: the bound takes the worst case" : e.subject.arithmetic) + "\n";
   page += fmt::format("output bits   {} ({} runs)   case {}\n", output_hash(e), e.runs.size(), case_id(e.job.c));
   return page + "replay        " + e.replay + "\n";
+}
+
+int finish(const Execution& e, const std::string& dump_folder, bool json) {
+  if (!dump_folder.empty()) dump(e, dump_folder);
+  fmt::print("{}", json ? json_of(e).text() + "\n" : page_of(e));
+  return exit_code(e.judgement.status());
 }
 
 JsonText json_of(const Execution& e) {

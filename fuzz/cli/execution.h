@@ -17,7 +17,8 @@ struct Execution {
   std::vector<RunResult> results;
 };
 
-/// Runs the job in a worker, or in this process for a debugger. UnavailableError when the kernel's device is not here.
+/// Runs the job in a worker, or in this process for a debugger; what takes more than 3 s says on stderr how far it is.
+/// UnavailableError when the kernel's device is not here.
 Execution execute_keeping(const LoadedKernel&, const Job&, const Limits&, bool in_process);
 
 /// Adds to the verdict of `bound` which wrong answers it would have rejected.
@@ -28,6 +29,8 @@ std::string output_hash(const Execution&);
 
 /// The verdicts for a person, ending with the line that replays them.
 std::string page_of(const Execution&);
+/// What a verb does at its end: dumps into the folder ("": does not), prints the page or the JSON, gives the exit code.
+int finish(const Execution&, const std::string& dump_folder, bool json);
 JsonText json_of(const Execution&);
 
 }  // namespace flashproof

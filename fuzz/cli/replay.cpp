@@ -1,5 +1,5 @@
 // `replay`: a case again, from its text, from a witness or record file, or from its id in a campaign.
-#include <filesystem>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -20,6 +20,32 @@ struct Options {
   bool in_process = false, json = false;
 };
 
+/// Shows the first run, and how many of the others differ from it.
+int repeat(const std::function<Execution()>& run, const Options& o) {
+  Status worst = Status::pass;
+  std::string first_hash;
+  int64_t different = 0;
+  std::vector<JsonText> json;
+  for (int64_t n = 0; n < o.repeat && !interrupt_flag(); ++n) {
+    const Execution e = run();
+    const Status status = e.judgement.status();
+    if (n == 0) first_hash = output_hash(e);
+    if (n > 0 && (output_hash(e) != first_hash || status != worst)) ++different;
+    if (n == 0 && !o.dump.empty()) dump(e, o.dump);
+    if (n == 0 || status == Status::fail) worst = status;
+    if (o.json)
+      json.push_back(json_of(e));
+    else if (n == 0)
+      fmt::print("{}", page_of(e));
+  }
+  if (o.json)
+    fmt::print("{}\n", json_array(json).text());
+  else
+    fmt::print("repeated      {} times, {} with other bits or another verdict\n", o.repeat, different);
+  // A verdict that changes from run to run decides nothing.
+  return different > 0 && worst != Status::fail ? 2 : exit_code(worst);
+}
+
 int replay(const Options& o) {
   validate_check_ids(o.checks);
   if (o.repeat < 1) throw UsageError("--repeat: a case runs at least 1 time, not " + std::to_string(o.repeat));
@@ -32,29 +58,10 @@ int replay(const Options& o) {
   if (!o.config.empty() || !o.on.empty()) named.config = o.config;
   if (!o.checks.empty()) named.checks = o.checks;
 
+  const LoadedKernel& kernel = load_kernel(named.kernel);
   const Job job{parse_case(named.text), named.config, named.checks};
-  Status worst = Status::pass;
-  std::string first_hash;
-  int64_t different = 0;
-  std::vector<JsonText> json;
-  for (int64_t n = 0; n < o.repeat && !interrupt_flag(); ++n) {
-    const Execution e = execute_keeping(load_kernel(named.kernel), job, o.limits, o.in_process);
-    const Status status = e.judgement.status();
-    if (n == 0) first_hash = output_hash(e);
-    if (n > 0 && (output_hash(e) != first_hash || status != worst)) ++different;
-    if (n == 0 && !o.dump.empty()) dump(e, o.dump);
-    if (n == 0 || status == Status::fail) worst = status;
-    if (o.json)
-      json.push_back(json_of(e));
-    else if (n == 0)
-      fmt::print("{}", page_of(e));
-  }
-  if (o.json)
-    fmt::print("{}\n", o.repeat > 1 ? json_array(json).text() : json.front().text());
-  else if (o.repeat > 1)
-    fmt::print("repeated      {} times, {} with other bits or another verdict\n", o.repeat, different);
-  // A verdict that changes from run to run decides nothing.
-  return different > 0 && worst != Status::fail ? 2 : exit_code(worst);
+  const auto run = [&] { return execute_keeping(kernel, job, o.limits, o.in_process); };
+  return o.repeat == 1 ? finish(run(), o.dump, o.json) : repeat(run, o);
 }
 
 }  // namespace
