@@ -240,6 +240,9 @@ void read_pair(const Word& word, int64_t& first, int64_t& second) {
   second = read_integer(parts.back(), word.whole);
 }
 
+/// A list prints written out, some 10 bytes an entry: a longer one is no text that anybody handles.
+constexpr int64_t longest_drawn_list = 1 << 20;
+
 /// Entry n of uniform(seed,lo,hi), by Philox with counter (n, side): the same list in every release.
 void draw_list(std::vector<int64_t>& list, int64_t batch, uint64_t seed, int64_t low, int64_t high, uint32_t side) {
   for (int64_t n = 0; n < batch; ++n) {
@@ -265,7 +268,10 @@ void read_list(Draft& draft, const Word& word, uint32_t side, Member member) {
   const uint64_t seed = read_unsigned(arguments[0], word.whole);
   const int64_t low = read_integer(arguments[1], word.whole), high = read_integer(arguments[2], word.whole);
   if (low < 0 || high < low || high > longest_extent) refuse_word(word.whole, "needs 0 <= lo <= hi < 2^31");
-  draft.lists.push_back([=](Problem& p) { draw_list(member(p), p.batch, seed, low, high, side); });
+  draft.lists.push_back([=](Problem& p) {
+    if (p.batch > longest_drawn_list) refuse_word(word.whole, "draws at most 2^20 lengths; the batch has more entries");
+    draw_list(member(p), p.batch, seed, low, high, side);
+  });
 }
 
 int64_t read_window_side(std::string_view text, const Word& word) {
