@@ -20,6 +20,7 @@ struct Job {
 struct Judgement {
   std::vector<Verdict> verdicts;
   std::string rejected;  ///< reason; "" = not rejected
+  Subject subject;       ///< what the kernel declared for the case; of a rejected one its name and config alone
   double kernel_seconds = 0, oracle_seconds = 0;
   /// The worst status: fail before inconclusive before rejected before pass.
   Status status() const;
@@ -27,6 +28,7 @@ struct Judgement {
   const Verdict* failure() const;
 };
 
+/// A kernel whose supports() or arithmetic() fails has failed the first of the wanted checks, in a kind of its own.
 Judgement execute(Worker&, const LoadedKernel&, const Job&);
 /// The same with any way to run: this process, or one that keeps the results.
 using RunOnce = std::function<RunResult(const Run&, const std::string& config)>;
