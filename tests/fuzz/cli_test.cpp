@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -73,6 +74,7 @@ TEST(CommandLine, WrongWordsGet64TheNearestRightWordAndAnExample) {
       {"gen bf16", "--out"},
       {"gen bf16 --out /nonexistent/x --conventions lse=bas2", "`lse=base2`"},
       {"bound bf16 --output dW", "`dQ`"},
+      {"bound 'b100000000 seqq=uniform(1,1,5)'", "2^20"},
       {"report --format htlm", "`"},
   };
   for (const auto& row : table) {
@@ -121,9 +123,10 @@ TEST(CommandLine, WhatIsNotThereGets69) {
 
 TEST(CommandLine, APlugInWhoseArithmeticIsNoneIsNamed) {
   const std::string plugin = FLASHPROOF_TEST_PLUGINS "/unusable_8.so";
-  for (const std::string& words : {"check " + plugin + " bf16", "fuzz --cases 1 --out /tmp/never-made " + plugin}) {
+  for (const auto& [words, code] :
+       {std::pair("check " + plugin + " bf16", 1), std::pair("fuzz --cases 1 --out /tmp/never-made " + plugin, 69)}) {
     const Result result = run(words);
-    EXPECT_EQ(result.code, 69) << result.out;
+    EXPECT_EQ(result.code, code) << result.out;
     EXPECT_TRUE(has(result.out, plugin + ": its arithmetic() answers `tile=huge`")) << result.out;
   }
 }
@@ -135,14 +138,53 @@ TEST(CommandLine, APlugInThatEndsTheProgramIsNamedAndNoPass) {
   } table[] = {
       {"unusable_6.so bf16", "its code (loading it) ended the program"},
       {"unusable_7.so bf16", "its code (loading it) crashed"},
-      {"faulty.so 'bf16 d8' --config leave_in_supports", "its code (supports()) ended the program"},
-      {"faulty.so 'bf16 d8' --config crash_in_supports", "its code (supports()) crashed"},
   };
   for (const auto& row : table) {
     const Result result = run(std::string("check " FLASHPROOF_TEST_PLUGINS "/") + row.words);
     EXPECT_EQ(result.code, 69) << row.words;
     EXPECT_TRUE(has(result.out, row.says)) << result.out;
   }
+}
+
+TEST(CommandLine, APlugInThatFailsToDescribeItselfHasFailedTheCase) {
+  const struct {
+    const char* words;
+    const char* says;
+  } table[] = {
+      {"faulty.so 'bf16 d8' --config leave_in_supports", "its supports() exited with code 0"},
+      {"faulty.so 'bf16 d8' --config crash_in_supports", "its supports() crashed: SIGFPE"},
+      {"describes_badly.so 'bf16 d8' --config fault=2", "its arithmetic() crashed: SIGFPE"},
+      {"describes_badly.so 'bf16 d8' --config fault=3", "its arithmetic() answers `tile=huge`"},
+  };
+#ifndef __SANITIZE_ADDRESS__  // which ends the process with a report and a code of its own
+  for (const auto& row : table) {
+    const Result result = run(std::string("check " FLASHPROOF_TEST_PLUGINS "/") + row.words);
+    EXPECT_EQ(result.code, 1) << row.words;
+    EXPECT_TRUE(has(result.out, row.says)) << result.out;
+  }
+#endif
+  const Folder folder;
+  const auto json =
+      json_of("fuzz " FLASHPROOF_TEST_PLUGINS "/describes_badly.so --cases 20 --reduce-for 1s --json --out " +
+              (folder / "campaign"));
+  EXPECT_EQ(json["exit_code"], 1) << json;
+  EXPECT_EQ(json["summary"]["cases"], 20) << "a crash costs its case, not the campaign";
+  std::set<std::string> kinds;
+  for (const auto& finding : json["summary"]["findings"]) {
+    kinds.insert(finding["kind"]);
+    const std::string replay = finding["replay"];
+    EXPECT_EQ(run(replay.substr(replay.find("replay"))).code, 1) << replay;
+  }
+  EXPECT_EQ(kinds, (std::set<std::string>{"arithmetic", "crash-in-arithmetic", "crash-in-supports"}));
+  EXPECT_GT(json["summary"]["kernels"][FLASHPROOF_TEST_PLUGINS "/describes_badly.so"]["rejected"], 0);
+}
+
+TEST(CommandLine, ALongCaseShowsThatItIsNotStuck) {
+  const Result result =
+      run("check " FLASHPROOF_TEST_PLUGINS "/faulty.so 'bf16 d8' --check bound --config hang --timeout 4s");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_TRUE(has(result.out, " s, the kernel is in run 1")) << result.out;
+  EXPECT_FALSE(has(run("check cpu:flash2 'bf16 d8' --check bound").out, " s, the kernel"));
 }
 
 TEST(CommandLine, ASizeBeyondTheMemoryIsRefused) {
@@ -251,6 +293,12 @@ TEST(CommandLine, ACampaignIsFoundByIdResumesAndReports) {
   EXPECT_TRUE(has(run("report " + out + " --format md").out, "0 findings in 9 cases"));
   EXPECT_TRUE(has(run("report " + out + " --format junit").out, "<testsuite name=\"cpu:flash2\""));
   EXPECT_EQ(run("status " + out).code, 0);
+  for (const char* format : {"json", "md", "paper", "junit"}) {
+    const std::string words = "report " + out + " --format " + format;
+    const std::string once = run(words).out, again = run(words).out;
+    EXPECT_FALSE(once.empty());
+    EXPECT_EQ(once, again) << "a report is a function of the directory";
+  }
 
   auto other_case = nlohmann::json::parse(line);
   other_case["case"] = "bf16 q3 kk1";
@@ -278,6 +326,21 @@ TEST(CommandLine, GateFailsOnAFindingAcceptsAKnownOneAndReportsOneThatPassesAgai
   EXPECT_EQ(run("gate cpu:flash2 --cases 5 --known " + (folder / "known.txt") + common + (folder / "c")).code, 64);
   std::ofstream(folder / "regressions/cases.txt") << "bf16 q3 kk1\n";
   EXPECT_EQ(run("gate cpu:flash2 --cases 5" + common + (folder / "d")).code, 64);
+}
+
+TEST(CommandLine, GateCallsAFailureThatComesAndGoesFlakyAndFails) {
+  const Folder folder;
+  fs::create_directories(folder / "regressions");
+  setenv("FLASHPROOF_TEST_TOGGLE", (folder / "toggle").c_str(), 1);
+  const std::string words = "gate " FLASHPROOF_TEST_PLUGINS "/flaky.so --cases 1 --check bound --reduce-for 0s --json" +
+                            (" --regressions " + (folder / "regressions")) + " --out ";
+  const auto flaky = json_of(words + (folder / "a"));
+  EXPECT_EQ(flaky["exit_code"], 1) << flaky;
+  EXPECT_EQ(flaky["flaky"], nlohmann::json({"flaky.bound.error"})) << flaky;
+  const auto steady = json_of(words + (folder / "b"));
+  unsetenv("FLASHPROOF_TEST_TOGGLE");
+  EXPECT_EQ(steady["exit_code"], 1) << steady;
+  EXPECT_TRUE(steady["flaky"].empty()) << steady;
 }
 
 TEST(CommandLine, APlantedBugIsFoundReducedReplayedAndGated) {
