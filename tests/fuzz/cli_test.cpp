@@ -328,6 +328,28 @@ TEST(CommandLine, GateFailsOnAFindingAcceptsAKnownOneAndReportsOneThatPassesAgai
   EXPECT_EQ(run("gate cpu:flash2 --cases 5" + common + (folder / "d")).code, 64);
 }
 
+TEST(CommandLine, ACampaignOfAnOlderVersionIsReadReplayedAndNotGoneOnWith) {
+  const Folder folder;
+  const std::string v1 = folder / "v1";
+  fs::copy(FLASHPROOF_TEST_DATA "/campaigns/v1", v1, fs::copy_options::recursive);
+  const Result status = run("status " + v1);
+  EXPECT_EQ(status.code, 1);
+  EXPECT_TRUE(has(status.out, "4 findings in 60 cases (249 checks")) << status.out;
+  EXPECT_TRUE(has(status.out, "id 8c372c6459cd29f0")) << status.out;
+  for (const char* format : {"json", "md", "paper", "junit"}) {
+    const Result report = run("report " + v1 + " --format " + format);
+    EXPECT_EQ(report.code, 0) << report.out;
+    EXPECT_TRUE(has(report.out, "8c372c6459cd29f0")) << format;
+  }
+  const Result resumed = run("fuzz --resume --cases 61 --out " + v1);
+  EXPECT_EQ(resumed.code, 64);
+  EXPECT_TRUE(has(resumed.out, "is not the one this campaign was started with")) << resumed.out;
+  EXPECT_EQ(json_of("status --json " + v1)["cases"], 60) << "a refusal must write nothing";
+  const std::string witness = v1 + "/findings/window_off_by_one.readout.missing-key.O/smallest.json";
+  EXPECT_EQ(run("replay " + witness).code, 69) << "its plug-in is not here";
+  EXPECT_EQ(run("replay --on cpu:flash2 " + witness).code, 0);
+}
+
 TEST(CommandLine, GateCallsAFailureThatComesAndGoesFlakyAndFails) {
   const Folder folder;
   fs::create_directories(folder / "regressions");
