@@ -23,7 +23,8 @@ namespace {
 /// Largest count of visible keys for which all is exact.
 int64_t most_keys(const Problem& p, const Arithmetic& arithmetic) {
   const bool fp8 = p.dtype == DType::e4m3 || p.dtype == DType::e5m2;
-  int64_t most = fp8 ? 1 << 9 : 1 << 20;
+  const bool in_fp32 = arithmetic.values.kind == Accumulation::fp32 || arithmetic.values.kind == Accumulation::fp32_any;
+  int64_t most = fp8 && !in_fp32 ? 1 << 9 : 1 << 20;
   // O is divided by counts that are no powers of two between tiles; what a kernel leaves undeclared it may do.
   const bool divided_once =
       arithmetic.normalized == Normalization::last || arithmetic.normalized == Normalization::first;

@@ -177,6 +177,8 @@ TEST(ExactInputsCheck, AppliesWhereAllIsExact) {
   EXPECT_TRUE(applies("bf16 q1 k64 d8", "splits=1 normalized=each-tile tile=64x64"));
   EXPECT_FALSE(applies("e4m3 q1 k512 d8", "splits=1 normalized=yes p=e4m3 pscale=-1")) << "1/1024 is below e4m3";
   EXPECT_TRUE(applies("e4m3 q1 k512 d8", "splits=1 normalized=yes p=e4m3 pscale=8"));
+  EXPECT_FALSE(applies("e4m3 q1 k1024 d8", "splits=1 normalized=yes p=e4m3 pscale=8")) << "13 bits";
+  EXPECT_TRUE(applies("e4m3 q1 k1024 d8", "splits=1 normalized=yes p=e4m3 pscale=8 values=fp32"));
   EXPECT_TRUE(applies("e4m3 q1 k64 d8 dropout=0.5@1", "splits=1 normalized=no p=e4m3 pscale=8 dropout=output"));
   EXPECT_FALSE(applies("e4m3 q1 k64 d8 dropout=0.5@1", "splits=1 normalized=no p=e4m3 pscale=8 dropout=weights"))
       << "2 times 2^8 is above e4m3";
