@@ -93,8 +93,8 @@ struct Check {
 /// All checks, in the order they run.
 std::span<const Check> all_checks();
 
-/// Which wrong answers the check `bound` would reject on this case, judged on at most 8 of its query rows: zeros, mean of V, mask
-/// off by one (rows whose keys end at a mask's edge), one key dropped, scale 1 % off, base-2 L. For reports; not run with the check.
+/// Which wrong answers `bound` would reject on this case, by at most 8 of its query rows (for reports): zeros, mean of V, previous
+/// output (of the next seed), mask off by one (rows whose keys end at a mask's edge), one key dropped, scale 1 % off, base-2 L.
 std::vector<Imposter> power_of(const Case&, const Subject&);
 
 /// A verdict for results that are not ok (crash, timeout, error, rejection of a legal problem); nullptr-like empty `check` if all are ok.

@@ -33,12 +33,15 @@ struct Answer {
   std::vector<double> o;
   double l;
 };
-Answer answer(const JudgedRow& row, KeyRange keys, double factor) {
-  ScoreRow scores = score_row(row.in, row.model, row.panel, row.at, row.i, keys);
+Answer answer(const JudgedRow& row, const Inputs& in, const KeyPanel& panel, KeyRange keys, double factor) {
+  ScoreRow scores = score_row(in, row.model, panel, row.at, row.i, keys);
   for (double& y : scores.y) y *= factor;
   scores.largest *= factor;
-  const WeightRow weights = weight_row(row.in, row.model, scores);
-  return {output_row(row.in, row.model, row.panel, scores, weights).o, weights.l};
+  const WeightRow weights = weight_row(in, row.model, scores);
+  return {output_row(in, row.model, panel, scores, weights).o, weights.l};
+}
+Answer answer(const JudgedRow& row, KeyRange keys, double factor) {
+  return answer(row, row.in, row.panel, keys, factor);
 }
 
 bool rejects_o(const JudgedRow& row, const std::vector<double>& o) {
@@ -59,7 +62,8 @@ std::vector<double> mean_of_v(const JudgedRow& row) {
   return mean;
 }
 
-void judge_row(const JudgedRow& row, bool has_l, std::vector<Imposter>& power) {
+/// `previous`: the same problem on other data, whose output may still lie in memory.
+void judge_row(const JudgedRow& row, const Inputs& previous, bool has_l, std::vector<Imposter>& power) {
   const auto note = [&](const char* name, bool rejected) {
     auto found =
         std::find_if(power.begin(), power.end(), [&](const Imposter& imposter) { return imposter.name == name; });
@@ -68,6 +72,8 @@ void judge_row(const JudgedRow& row, bool has_l, std::vector<Imposter>& power) {
   };
   note("zeros", rejects_o(row, std::vector<double>(row.output.o.size(), 0)));
   note("mean of V", rejects_o(row, mean_of_v(row)));
+  const KeyPanel previous_panel = key_panel(previous, row.model, row.at.b, row.at.kv_head);
+  note("previous output", rejects(row, has_l, answer(row, previous, previous_panel, row.keys, 1)));
   if (row.keys.end - row.keys.begin > 1)
     note("one key dropped", rejects(row, has_l, answer(row, {row.keys.begin, row.keys.end - 1}, 1)));
   if (row.keys.end < row.panel.keys)
@@ -81,7 +87,9 @@ void judge_row(const JudgedRow& row, bool has_l, std::vector<Imposter>& power) {
 }  // namespace
 
 std::vector<Imposter> power_of(const Case& c, const Subject& subject) {
-  const Inputs in = make_inputs(c);
+  Case earlier = c;
+  ++earlier.recipe.seed;
+  const Inputs in = make_inputs(c), previous = make_inputs(earlier);
   const Problem& p = in.problem;
   const ErrorModel model = error_model(p, parse_arithmetic(subject.arithmetic));
   const int64_t rows = in.packing.total_q() * p.heads, judged = std::min(rows, most_rows);
@@ -98,7 +106,7 @@ std::vector<Imposter> power_of(const Case& c, const Subject& subject) {
     row.output = output_row(in, model, panel, row.scores, weights);
     row.l = weights.l;
     row.l_bound = log_sum_bound(model, weights).total();
-    judge_row(row, subject.conventions.lse_base != FLASHPROOF_LSE_NONE, power);
+    judge_row(row, previous, subject.conventions.lse_base != FLASHPROOF_LSE_NONE, power);
   }
   return power;
 }

@@ -114,12 +114,15 @@ TEST(BoundCheck, KnowsItsPower) {
   std::string rejected;
   for (const Imposter& imposter : power_of(c, subject_of({}, c.problem)))
     if (imposter.rejected) rejected += imposter.name + "; ";
-  EXPECT_EQ(rejected, "zeros; mean of V; mask off by one; scale 1 % off; base-2 L; one key dropped; ");
+  EXPECT_EQ(rejected, "zeros; mean of V; previous output; mask off by one; scale 1 % off; base-2 L; one key dropped; ");
   // Constant V: O says nothing of the weights, but L does.
   Subject no_l = subject_of({}, c.problem);
   no_l.conventions.lse_base = FLASHPROOF_LSE_NONE;
   for (const Imposter& imposter : power_of(parse_case("bf16 q64 k64 d64 causal data=constant_v"), no_l))
-    EXPECT_EQ(imposter.rejected, imposter.name == "zeros") << imposter.name;
+    EXPECT_EQ(imposter.rejected, imposter.name == "zeros" || imposter.name == "previous output") << imposter.name;
+  // Data without chance: the previous output is the output.
+  for (const Imposter& imposter : power_of(parse_case("bf16 q4 k4 d4 data=readout"), no_l))
+    EXPECT_FALSE(imposter.rejected && imposter.name == "previous output");
 }
 
 /// O of a kernel with another mask, on the check's own data.
