@@ -96,7 +96,9 @@ TEST(CaseFiles, ConventionsAreReadAndWrongOnesNamed) {
   const flashproof_conventions c = parse_conventions("lse=base2,empty_o=undefined,deterministic=no");
   EXPECT_EQ(c.lse_base, FLASHPROOF_LSE_BASE_2);
   EXPECT_EQ(c.empty_o, FLASHPROOF_EMPTY_O_UNDEFINED);
-  EXPECT_EQ(c.deterministic, 0);
+  EXPECT_EQ(c.deterministic, FLASHPROOF_DETERMINISTIC_NO);
+  EXPECT_EQ(parse_conventions("deterministic=any-layout").deterministic, FLASHPROOF_DETERMINISTIC_LAYOUT);
+  EXPECT_EQ(parse_conventions("deterministic=any-batch").deterministic, FLASHPROOF_DETERMINISTIC_BATCH);
   EXPECT_EQ(parse_conventions("").lse_base, FLASHPROOF_LSE_NATURAL);
   EXPECT_THROW(parse_conventions("lse=base3"), UsageError);
   for (const char* text : {"", "lse=base2", "lse=none,deterministic=no,tail=zero", "empty_lse=inf,saturates=yes"})
