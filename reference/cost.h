@@ -12,7 +12,7 @@
 //               q, k, v, dO are in the format of the problem; O, dQ, dK, dV and the matrices S, P, dP, dS in that of the
 //               output (between tiles too, where O of FlashAttention 1 and dQ travel); numbers of a row and results of a
 //               part in fp32.
-// Extra memory  Arrays in device memory that are neither input nor output: as many rows and columns as are stored.
+// Extra memory  Arrays in device memory that are neither input nor output: as many rows and columns as the pass stores.
 // On the chip   The largest tile of each array that is loaded or made there, all held at once: loaded ones in the format
 //               that they move in, made ones in fp32, but P and dS in the format of the problem. Nothing is said of
 //               `standard` and `rabe_staats`: their operators choose their own tiles.

@@ -253,6 +253,7 @@ Cost flash2_forward_form(const Shape& s, const Visited& v, bool two_level) {
   cost[Array::q] = {.loaded = s.n * s.d, .tile_bytes = s.input_bytes * s.tile_rows * s.d};
   cost[Array::o].stored = s.n * s.e;
   cost[Array::lse] = {.stored = s.n, .extent = s.n};
+  if (two_level) cost[Array::part_o] = {.tile_bytes = 4 * v.tile_rows * s.e};
   return cost;
 }
 

@@ -26,6 +26,7 @@ void add_value_tile(const Ops& ops, const Head<Number>& head, Span keys, const M
   const View<const Number> v = head.v.rows_between(keys.begin, keys.end);
   if (!two_level) return ops.multiply_add(o.view(), p.view(), v);
   Matrix<Number> product(o.rows, o.columns);
+  ops.hold(Array::part_o, o.rows, o.columns);
   ops.multiply_add(product.view(), p.view(), v);
   for (size_t n = 0; n < o.data.size(); ++n) o.data[n] = o.data[n] + product.data[n];
 }

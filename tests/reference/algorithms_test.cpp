@@ -166,7 +166,7 @@ RC_GTEST_PROP(algorithms, standard_backward_from_stored_p_is_exact, ()) {
 TEST(algorithms, every_tile_size) {
   Problem p;
   p.heads = 2;
-  p.q.slot = 5;
+  p.q.slot = 3;
   p.k.slot = 11;
   p.head_dim = p.value_dim = 3;
   p.mask.causal = p.sink = true;
@@ -178,7 +178,7 @@ TEST(algorithms, every_tile_size) {
   const Inputs in = make_inputs(c);
   const auto exact = exact_attention<Wide>(in);
   for (int64_t keys = 1; keys <= 12; ++keys)
-    for (int64_t rows = 1; rows <= 6; ++rows) {
+    for (int64_t rows = 1; rows <= 4; ++rows) {
       const TileSize tile{rows, keys};
       for (const TiledForward& forward : tiled_forwards)
         EXPECT_EQ(forward_difference(in, exact, [&](auto& head) { return forward.run(head, tile); }), "")
@@ -217,23 +217,57 @@ TEST(algorithms, flash3_is_flash2_from_the_last_tile) {
   EXPECT_NE(a.o.data, flash3_forward(ops, head, {2, 4}, true).o.data);
 }
 
-/// FlashAttention 2 without the rescale of earlier sums: what the property must not let pass.
+/// No rescale of earlier sums, and no D: what the properties must not let pass.
 struct NoRescale : Ops {
   void rescale(Wide*, int64, const Wide&) const {}
 };
+struct NoRowSum : Ops {
+  Wide row_sum(const Wide*, int64, const Wide&) const { return Wide(0); }
+};
 
-TEST(algorithms, a_missing_rescale_is_seen) {
+Inputs six_keys() {
   Case c;
   c.problem.k.slot = 6;
   c.problem.head_dim = c.problem.value_dim = 2;
-  const Inputs in = make_inputs(c);
+  c.problem.direction = Direction::backward;
+  return make_inputs(c);
+}
+
+TEST(algorithms, a_missing_rescale_is_seen) {
+  const Inputs in = six_keys();
   const auto exact = exact_attention<Wide>(in);
-  EXPECT_EQ(forward_difference(in, exact, [](auto& h) { return flash2_forward(Ops(), h, {1, 1}); }), "");
-  EXPECT_EQ(forward_difference(in, exact,
-                               [](auto& h) {
-                                 return flash2_forward(NoRescale(), h, {1, 1});
-                               }),
-            "O of head 0");
+  const NoRescale wrong;
+  const TileSize tile{1, 1};
+  const auto difference = [&](const Forward& forward) { return forward_difference(in, exact, forward); };
+  for (const TiledForward& forward : tiled_forwards)
+    EXPECT_EQ(difference([&](auto& head) { return forward.run(head, tile); }), "") << forward.name;
+  EXPECT_EQ(difference([&](auto& head) { return rabe_staats_forward(wrong, head, tile); }), "O of head 0");
+  EXPECT_EQ(difference([&](auto& head) { return flash1_forward(wrong, head, tile); }), "O of head 0");
+  EXPECT_EQ(difference([&](auto& head) { return flash2_forward(wrong, head, tile); }), "O of head 0");
+  EXPECT_EQ(difference([&](auto& head) { return flash3_forward(wrong, head, tile, false); }), "O of head 0");
+  EXPECT_EQ(difference([&](auto& head) { return flash_decoding_forward(wrong, head, tile, 2); }), "O of head 0");
+}
+
+TEST(algorithms, a_missing_row_sum_of_the_backward_is_seen) {
+  const Inputs in = six_keys();
+  const auto exact = exact_attention<Wide>(in);
+  const NoRowSum wrong;
+  const TileSize tile{1, 2};
+  const auto difference = [&](const Backward& backward) { return backward_difference(in, exact, backward); };
+  for (const TiledBackward& backward : tiled_backwards)
+    EXPECT_EQ(difference([&](auto& head, auto& stored, auto& out) { backward.run(head, tile, stored, out); }), "");
+  EXPECT_EQ(difference([&](auto& head, auto& stored, auto& out) {
+              flash1_backward(wrong, head, tile, stored.o, stored.l, out);
+            }),
+            "dQ of head 0");
+  EXPECT_EQ(difference([&](auto& head, auto& stored, auto& out) {
+              flash2_backward(wrong, head, tile, stored.o, stored.l, out);
+            }),
+            "dQ of head 0");
+  EXPECT_EQ(difference([&](auto& head, auto& stored, auto& out) {
+              standard_backward_stored(wrong, head, stored_p(head, stored.l), out);
+            }),
+            "dQ of head 0");
 }
 
 const std::vector<double> example_scores = {2, 1, 0.5, 3, -1, 2.5, 0, 4};
