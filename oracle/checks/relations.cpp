@@ -7,7 +7,7 @@
 //           split        the keys in two parts, merged by their L: O and L of the whole
 //           decode       the last query alone: the last row of the whole
 //
-// One relation a case, the first that applies from a place in this list that the data seed chooses. Exact ones want equal bits
+// One relation a case, chosen by the data seed among those that apply. Exact ones want equal bits
 // of a deterministic kernel, and see what is far below any rounding bound. Bounded ones allow the sum of both runs' bounds, and
 // use no exact value: they would see a mistake of the oracle's, too.
 #include <algorithm>
@@ -21,11 +21,17 @@ namespace {
 constexpr const Relation* relations[] = {&linearity_relation,   &scale_relation, &shift_relation,
                                          &permutation_relation, &split_relation, &decode_relation};
 
+/// Each relation has a number by the seed, and the least that applies wins: reducing a case seldom changes which it is.
 const Relation* relation_of(const Case& c, const Subject& subject) {
-  const size_t count = std::size(relations), first = choose(c, 2, count);
-  for (size_t n = 0; n < count; ++n)
-    if (const Relation* relation = relations[(first + n) % count]; relation->applies(c, subject)) return relation;
-  return nullptr;
+  const Relation* chosen = nullptr;
+  uint64_t least = UINT64_MAX;
+  for (size_t n = 0; n < std::size(relations); ++n) {
+    const uint64_t number = choose(c, 8 + n, UINT64_MAX);
+    if (number >= least || !relations[n]->applies(c, subject)) continue;
+    least = number;
+    chosen = relations[n];
+  }
+  return chosen;
 }
 
 bool applies(const Case& c, const Subject& subject) { return relation_of(c, subject) != nullptr; }
