@@ -243,7 +243,7 @@ __global__ void delta_kernel(Attention<Element> attention, int64 slot_rows) {
 }
 
 /// P = exp(S - L), dropped; dS = P o (factor keep dO V^T - D) and dS0; P and dS0 rounded. All are marked where the row does not
-/// see the key.
+/// see the key. P and dS0 stand where Q K^T and dO V^T were before.
 template <class Element>
 __global__ void __launch_bounds__(tile_threads, blocks_resident)
     gradient_kernel(Attention<Element> attention, TileGrid grid) {
@@ -409,7 +409,8 @@ flashproof_status supports(const flashproof_problem* p, const char* config, char
   return FLASHPROOF_REJECTED;
 }
 
-const char* arithmetic(const flashproof_problem* p, const char*) {
+const char* arithmetic(const flashproof_problem* p, const char* config) {
+  if (refusal(*p, config) != nullptr) return "";
   static constexpr const char* names[] = {"fp32", "bf16", "fp16"};
   const char* weights = is_fp8(p->dtype) ? "e4m3 pscale=8" : names[p->dtype];
   const auto side = [](int64 length) { return length < 1 ? 1 : length > INT_MAX ? INT_MAX : int(length); };

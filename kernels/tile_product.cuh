@@ -28,8 +28,11 @@ struct Axis {
   const int32* pages = nullptr;
   int64 page_size = 0, page_stride = 0;
 
+  /// `paged` may be false only without pages.
+  template <bool paged>
   __device__ int64 offset(int64 n) const {
-    return pages == nullptr ? n * stride : pages[n / page_size] * page_stride + n % page_size * stride;
+    if (!paged || pages == nullptr) return n * stride;
+    return pages[n / page_size] * page_stride + n % page_size * stride;
   }
 };
 
@@ -41,8 +44,11 @@ struct Operand {
   Axis outer, inner;
   float outside = 0;
 
+  __device__ bool is_paged() const { return outer.pages != nullptr || inner.pages != nullptr; }
+  template <bool paged>
   __device__ float at(int64 o, int64 x) const {
-    return o < outer.count && x < inner.count ? to_fp32(data[outer.offset(o) + inner.offset(x)]) : outside;
+    if (o >= outer.count || x >= inner.count) return outside;
+    return to_fp32(data[outer.template offset<paged>(o) + inner.template offset<paged>(x)]);
   }
 };
 
@@ -62,17 +68,25 @@ struct ThreadTile {
 __device__ inline int thread_row() { return int(threadIdx.x) / (tile_size / thread_size) * thread_size; }
 __device__ inline int thread_column() { return int(threadIdx.x) % (tile_size / thread_size) * thread_size; }
 
-/// Neighbouring threads read neighbouring addresses, whichever index is contiguous. Two elements at a time: with more the addresses
-/// of paged tokens leave a thread too few registers.
-template <class Element>
-__device__ void load_panel(Panel& panel, const Operand<Element>& from, int64 first_o, int64 first_x) {
+/// Neighbouring threads read neighbouring addresses, whichever index is contiguous. A thread has no registers for several paged
+/// addresses at a time, each of which takes a division.
+template <bool paged, class Element>
+__device__ void copy_panel(Panel& panel, const Operand<Element>& from, int64 first_o, int64 first_x) {
   const bool along_x = from.inner.stride == 1;
-#pragma unroll 2
+#pragma unroll(paged ? 1 : 4)
   for (int n = int(threadIdx.x); n < panel_depth * tile_size; n += tile_threads) {
     const int x = along_x ? n % panel_depth : n / tile_size;
     const int o = along_x ? n / panel_depth : n % tile_size;
-    panel.element[x][o] = from.at(first_o + o, first_x + x);
+    panel.element[x][o] = from.template at<paged>(first_o + o, first_x + x);
   }
+}
+
+template <class Element>
+__device__ void load_panel(Panel& panel, const Operand<Element>& from, int64 first_o, int64 first_x) {
+  if (from.is_paged())
+    copy_panel<true>(panel, from, first_o, first_x);
+  else
+    copy_panel<false>(panel, from, first_o, first_x);
 }
 
 /// Adds A B to the tile at (row, column); `weights`: A holds weights, of which hidden ones are passed over. All threads of the
