@@ -92,7 +92,7 @@ std::string page_of(const Verdict& verdict) {
 
 void add_power(Execution& e) {
   for (Verdict& verdict : e.judgement.verdicts)
-    if (verdict.check == "bound") verdict.power = power_of(e.job.c, e.subject);
+    if (verdict.check == "bound" && verdict.judged > 0) verdict.power = power_of(e.job.c, e.subject);
 }
 
 Execution execute_keeping(const LoadedKernel& kernel, const Job& job, const Limits& limits, bool in_process) {

@@ -22,21 +22,21 @@ std::string table_of_checks(const Report& report) {
   return table;
 }
 
-/// "0.581 (1.2 ulp)"; the second is left out where it was not recorded.
-std::string with_ulp(const std::string& ratio, double size, double ulp) {
-  return ulp > 0 ? ratio + fmt::format(" ({:.3g} ulp)", size / ulp) : ratio;
+/// "0.581 (0.00453 = 1.16 ulp)"; what is in parentheses is left out where it was not recorded.
+std::string with_size(const std::string& ratio, double size, double ulp) {
+  return ulp > 0 ? ratio + fmt::format(" ({:.3g} = {:.3g} ulp)", size, size / ulp) : ratio;
 }
 
 /// Four columns: found at least, bound at most, of what status, the case.
 std::string cells_of(const WorstRatio& worst) {
-  return fmt::format("{} | {} | {} | `{}`", with_ulp(fmt::format("{:.3g}", worst.ratio), worst.error, worst.ulp),
-                     with_ulp("1", worst.bound, worst.ulp), bound_status(worst), worst.id);
+  return fmt::format("{} | {} | {} | `{}`", with_size(fmt::format("{:.3g}", worst.ratio), worst.error, worst.ulp),
+                     with_size("1", worst.bound, worst.ulp), bound_status(worst), worst.id);
 }
 
 constexpr const char* meaning =
     "Found at least: the largest error / bound seen, failing cases included (in parentheses that error).\n"
     "Bound at most: 1 (the bound at that element), for the arithmetic assumed.\n"
-    "An ulp is that of the output's format at the exact value.\n";
+    "An ulp is that of the output's format at the exact value: many to an error where that is near 0.\n";
 
 std::string table_of_ratios(const Summary& s) {
   std::map<std::string, Accuracy> by_dtype;

@@ -61,7 +61,7 @@ TEST(CommandLine, WrongWordsGet64TheNearestRightWordAndAnExample) {
       {"check cpu:flash2", "CASE"},
       {"replay --kernel cpu:flash2 --repeat 0 bf16", "at least 1"},
       {"list kernel", "`kernels`"},
-      {"trace --algorithm flash9", "`flash2`"},
+      {"trace --algorithm flash9", "`flash1`"},
       {"trace --scores 1,x --values 1,2", "`x`"},
       {"cost", "needs a problem"},
       {"cost --preset leson", "`lesson`"},
@@ -165,10 +165,10 @@ TEST(CommandLine, APlugInThatFailsToDescribeItselfHasFailedTheCase) {
 #endif
   const Folder folder;
   const auto json =
-      json_of("fuzz " FLASHPROOF_TEST_PLUGINS "/describes_badly.so --cases 20 --reduce-for 1s --json --out " +
+      json_of("fuzz " FLASHPROOF_TEST_PLUGINS "/describes_badly.so --cases 200 --reduce-for 1s --json --out " +
               (folder / "campaign"));
   EXPECT_EQ(json["exit_code"], 1) << json;
-  EXPECT_EQ(json["summary"]["cases"], 20) << "a crash costs its case, not the campaign";
+  EXPECT_EQ(json["summary"]["cases"], 200) << "a crash costs its case, not the campaign";
   std::set<std::string> kinds;
   for (const auto& finding : json["summary"]["findings"]) {
     kinds.insert(finding["kind"]);
@@ -353,6 +353,7 @@ TEST(CommandLine, ACampaignOfAnOlderVersionIsReadReplayedAndNotGoneOnWith) {
 TEST(CommandLine, GateCallsAFailureThatComesAndGoesFlakyAndFails) {
   const Folder folder;
   fs::create_directories(folder / "regressions");
+  std::ofstream(folder / "regressions/cases.txt") << "bf16 q3 k5 d16\n";
   setenv("FLASHPROOF_TEST_TOGGLE", (folder / "toggle").c_str(), 1);
   const std::string words = "gate " FLASHPROOF_TEST_PLUGINS "/flaky.so --cases 1 --check bound --reduce-for 0s --json" +
                             (" --regressions " + (folder / "regressions")) + " --out ";

@@ -68,7 +68,7 @@ TEST(Report, SaysWhatWasFoundAtLeastAndTheBoundAtMostInUlp) {
   EXPECT_EQ(found["bound_status"], "derived");
   EXPECT_EQ(found["id"], "0");
   EXPECT_EQ(found["cases"], 2);
-  const std::string row = "| bf16 | O | 0.5 (1 ulp) | 1 (2 ulp) | derived | `0` | ";
+  const std::string row = "| bf16 | O | 0.5 (0.00391 = 1 ulp) | 1 (0.00781 = 2 ulp) | derived | `0` | ";
   EXPECT_NE(report_markdown(report).find(row), std::string::npos) << report_markdown(report);
   EXPECT_NE(report_paper(report).find("./a<b>.so " + row), std::string::npos) << report_paper(report);
   for (const std::string& page : {report_markdown(report), report_paper(report)})

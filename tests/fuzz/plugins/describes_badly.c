@@ -33,7 +33,7 @@ static const flashproof_kernel kernel = {
     .name = "describes_badly",
     .version = "1",
     .conventions = FLASHPROOF_DEFAULT_CONVENTIONS,
-    .tunables = "fault=0,1,2,3",
+    .tunables = "fault=1,2,3",
     .arithmetic = arithmetic,
     .supports = supports,
     .forward = forward,
