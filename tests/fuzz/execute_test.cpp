@@ -1,0 +1,34 @@
+// Runs that differ in anything are made, on a kernel that keeps state; a run reaches a worker as it was planned.
+#include "fuzz/execute.h"
+
+#include <gtest/gtest.h>
+
+#include "fuzz/worker_protocol.h"
+
+namespace flashproof {
+namespace {
+
+TEST(Execute, FindsStateAndWorkspaceByRepetition) {
+  const std::string path = FLASHPROOF_TEST_PLUGINS "/faulty.so";
+  const LoadedKernel& kernel = load_kernel(path);
+  Worker worker(path, {.seconds = 10});
+  const auto kind = [&](const std::string& config) {
+    const Judgement judgement = execute(worker, kernel, {parse_case("bf16 q5 k6 d8 data=normal"), config, {"repeat"}});
+    return judgement.verdicts.at(0).kind;
+  };
+  EXPECT_EQ(kind(""), "");
+  EXPECT_EQ(kind("counts_calls"), "same-call");
+  EXPECT_EQ(kind("reads_workspace"), "workspace");
+}
+
+TEST(WorkerProtocol, CarriesWhatTellsRunsApart) {
+  Request request;
+  request.run = {.c = parse_case("bf16 h2 q5 k6 d8 data=normal seed=3"),
+                 .placement = {.nan_outside = false, .largest_hidden = true, .poison = 7},
+                 .mutation = IllegalMutation::scale_nan,
+                 .scaling = {.q = 1, .v = -2, .d_o = 3}};
+  EXPECT_EQ(decode_request(encode(request)).run, request.run);
+}
+
+}  // namespace
+}  // namespace flashproof
