@@ -51,7 +51,7 @@ Verdict judge(const Case& c, const Subject& subject, std::span<const Run> runs, 
   if (!refused) relation.judge(v, c, subject, runs, results);
   if (v.status == Status::pass)
     v.why = std::string(relation.name) + (refused         ? ": the kernel refuses the related problem"
-                                          : v.judged == 0 ? ": nothing here is provable"
+                                          : v.judged == 0 ? ": nothing here to judge"
                                                           : ": holds");
   return v;
 }
