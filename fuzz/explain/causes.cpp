@@ -55,18 +55,18 @@ struct Scored {
 Scored scored(const std::vector<Count>& counts, Scope scope) {
   constexpr double price[] = {0, 0.04, 0.1};
   Scored scored;
-  double sum = 0, distance = 0;
-  int64_t runs = 0;
+  double sum = 0, distance = 0, weights = 0;
   for (const Count& count : counts) {
     const int64_t against = scope == Scope::failing_elements ? 0 : count.contradicted;
     scored.wrong += count.wrong, scored.explained += count.explained, scored.contradicted += against;
     distance += count.distance;
     if (count.wrong == 0 && against == 0) continue;
-    ++runs;
-    sum += fit(double(count.wrong), double(count.explained), double(against));
+    const double weight = 1 - 1 / double(1 + count.wrong + against);
+    sum += weight * fit(double(count.wrong), double(count.explained), double(against));
+    weights += weight;
   }
-  if (runs == 0 || scored.explained == 0) return scored;
-  scored.score = sum / double(runs) - price[int(scope)] - 0.03 * distance / double(scored.explained);
+  if (scored.explained == 0) return scored;
+  scored.score = sum / weights - price[int(scope)] - 0.03 * distance / double(scored.explained);
   return scored;
 }
 

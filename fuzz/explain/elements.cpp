@@ -16,12 +16,6 @@ namespace {
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// Poison is a signalling NaN, which no arithmetic makes (fuzz/memory_plan.h).
-bool is_poison(const Tensor& tensor, int64_t index) {
-  const uint32_t quiet = 1u << (format_of(tensor.dtype).precision - 2);
-  return std::isnan(tensor.at(index)) && !(tensor.bits(index) & quiet);
-}
-
 /// Predicts `value` of each wrong element for which it has one; the truth elsewhere. Nothing where no element has one.
 using ElementRule = std::function<std::optional<double>(const Observation&, OutputId, int64_t index)>;
 std::optional<Prediction> predict_elements(const Observation& o, const ElementRule& value) {
@@ -57,11 +51,7 @@ void add_buffers(Hypotheses& list) {
                    });
   add_mistake_in(in_forward, list, "dead-rows-unwritten", "EMPTY", "rows that see no key are never written",
                  [](const Observation& o) -> std::optional<Mistake> {
-                   bool poison = false;
-                   for (const OutputId id : {OutputId::o, OutputId::lse})
-                     for (size_t n = 0; n < o[id].state.size(); ++n)
-                       poison |= is_poison(tensor_of(o.outputs, id), int64_t(n));
-                   if (!poison) return std::nullopt;
+                   if (!holds_poison(o, OutputId::o) && !holds_poison(o, OutputId::lse)) return std::nullopt;
                    Mistake mistake;
                    mistake.result = [](const Inputs&, RowSketch& row) {
                      if (row.l != -infinity) return;
@@ -76,8 +66,7 @@ void add_buffers(Hypotheses& list) {
                     fmt::format("{} is added to what its buffer held (a NaN here)", name_of(id)),
                     [id](const Observation& o) -> std::optional<Prediction> {
                       const ObservedOutput& output = o[id];
-                      for (size_t n = 0; n < output.state.size(); ++n)
-                        if (is_poison(tensor_of(o.outputs, id), int64_t(n))) return std::nullopt;
+                      if (holds_poison(o, id)) return std::nullopt;
                       Prediction prediction;
                       prediction.values[id].assign(output.truth.size(), nan);
                       return prediction;
@@ -187,7 +176,7 @@ void add_factors(Hypotheses& list) {
          in_l ? "the row sum is off by a factor, in O and in L" : "O is divided by a wrong sum; L has the right one",
          [in_l](const Observation& o) { return predict_divisor(o, in_l); },
          {},
-         0.12,
+         0.08,
          false});
   list.push_back({"l-shifted",
                   "LSE",

@@ -82,6 +82,12 @@ std::vector<Observation> observe_all(const RunOnce& run_once, const LoadedKernel
   };
   for (const Case& c : larger_cases(e.reduced.c)) add(c, e.reduced.config);
   add(with_plain_data(e.job.c, 1), e.job.config);
+  const int64_t tile = list.empty() ? 0 : key_tiles(list.front()).front();
+  for (const int64_t keys : {int64_t(9), 2 * tile + 3}) {
+    Case c = with_plain_data(e.job.c, 0);
+    grow(c.problem.q, 3), grow(c.problem.k, keys);
+    add(c, e.job.config);
+  }
   return list;
 }
 
@@ -122,10 +128,9 @@ void find_causes(const RunOnce& run_once, const LoadedKernel& kernel, Explanatio
     e.worst = worst_element(*shown);
     if (e.worst.index >= 0) e.terms = grown_terms(*shown, e.worst);
   }
-  if (const std::optional<Cause> cause = cause_of_kind(*e.failure)) {
-    const bool better = !e.causes.empty() && e.causes.front().score > cause->score;
-    e.causes.insert(e.causes.begin() + better, *cause);
-  }
+  if (const std::optional<Cause> cause = cause_of_kind(*e.failure))
+    e.causes.insert(
+        std::find_if(e.causes.begin(), e.causes.end(), [&](const Cause& c) { return c.score < cause->score; }), *cause);
 }
 
 }  // namespace

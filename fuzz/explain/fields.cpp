@@ -201,10 +201,6 @@ void add_boundary(Fields& found, const std::string& name, const std::vector<Trie
       found.boundaries.push_back(rule.words);
       return;
     }
-  std::string failing;
-  for (const Tried& t : tried)
-    if (t.fails) failing += fmt::format("{}{}", failing.empty() ? "" : ",", t.value);
-  found.boundaries.push_back(fmt::format("{} among {} of {} values tried", name, failing, tried.size()));
 }
 
 void try_numbers(Probing& p, const Case& c, int64_t tile_m, int64_t tile_n) {

@@ -13,7 +13,7 @@ namespace flashproof {
 struct Fields {
   std::vector<std::string> needed;      ///< fields without which the case does not fail
   std::vector<std::string> idle;        ///< fields that it has and fails without
-  std::vector<std::string> boundaries;  ///< rules of numbers; none where every value tried fails
+  std::vector<std::string> boundaries;  ///< rules of numbers; none where every value tried fails, or no rule holds
   int64_t runs = 0;
   bool complete = false;  ///< all was tried within the time
 };

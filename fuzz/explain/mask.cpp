@@ -183,7 +183,8 @@ void add_dead_tile_hypotheses(Hypotheses& list) {
 
 void add_dead_row_hypotheses(Hypotheses& list) {
   const auto dead = [&](const char* id, const char* sentence, std::function<void(const Inputs&, RowSketch&)> result) {
-    add_mistake_in(in_forward, list, id, "EMPTY", sentence, [result](const Observation&) -> std::optional<Mistake> {
+    add_mistake_in(in_forward, list, id, "EMPTY", sentence, [result](const Observation& o) -> std::optional<Mistake> {
+      if (holds_poison(o, OutputId::o) || holds_poison(o, OutputId::lse)) return std::nullopt;
       Mistake mistake;
       mistake.result = [result](const Inputs& in, RowSketch& row) {
         if (!row.sees_keys()) result(in, row);

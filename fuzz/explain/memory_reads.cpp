@@ -178,10 +178,16 @@ void add_pages(Hypotheses& list, const std::string& id, const std::string& words
 }
 
 void add_page_hypotheses(Hypotheses& list) {
-  for (const int64_t run : {2, 4, 8, 16, 32, 64, 128, 256})
+  for (const int64_t run : {2, 4, 8, 16, 32, 64, 128, 256}) {
     add_pages(list, fmt::format("one-page-for-{}-keys", run),
               fmt::format("one page id is taken for {} keys, which may span several pages", run),
+              [run](const Pages& pages, int64_t b, int64_t j) {
+                return pages.slot(b, j / run * run) / pages.size * pages.size + j % pages.size;
+              });
+    add_pages(list, fmt::format("read-on-for-{}-keys", run),
+              fmt::format("{} keys are read on from the place of the first, which may lie in several pages", run),
               [run](const Pages& pages, int64_t b, int64_t j) { return pages.slot(b, j / run * run) + j % run; });
+  }
   add_pages(list, "pages-in-order", "the page table is ignored: pages in order",
             [](const Pages& pages, int64_t b, int64_t j) { return b * (pages.columns - 1) * pages.size + j; });
   add_pages(list, "pages-of-entry-0", "the page table of entry 0 is taken for every entry",

@@ -62,6 +62,17 @@ bool agrees(double seen, double expected, double tolerance) {
   return std::abs(seen - expected) <= tolerance;
 }
 
+bool is_poison(const Tensor& tensor, int64_t index) {
+  const uint32_t quiet = 1u << (format_of(tensor.dtype).precision - 2);
+  return std::isnan(tensor.at(index)) && !(tensor.bits(index) & quiet);
+}
+
+bool holds_poison(const Observation& o, OutputId id) {
+  for (size_t n = 0; n < o[id].state.size(); ++n)
+    if (is_poison(tensor_of(o.outputs, id), int64_t(n))) return true;
+  return false;
+}
+
 double observing_work(const Problem& p) {
   double pairs = 0;
   for (int64_t b = 0; b < p.batch; ++b) pairs += double(used_length(p.q, b)) * double(used_length(p.k, b));
@@ -72,7 +83,7 @@ Observation observe(const Run& run, const Subject& subject, const flashproof_ker
                     bool exact) {
   Observation o{.run = run,
                 .subject = subject,
-                .in = make_inputs(run.c),
+                .in = make_inputs(run),
                 .arithmetic = parse_arithmetic(subject.arithmetic),
                 .outputs = result.outputs,
                 .memory = {},

@@ -40,6 +40,10 @@ Observation observe(const Run&, const Subject&, const flashproof_kernel&, const 
 
 /// Whether `seen` is `expected` within `tolerance`; infinities and NaN equal themselves.
 bool agrees(double seen, double expected, double tolerance);
+/// Whether an element holds a signalling NaN: poison, which no arithmetic makes (fuzz/memory_plan.h), so it was never written.
+bool is_poison(const Tensor&, int64_t index);
+/// Whether a judged output holds poison.
+bool holds_poison(const Observation&, OutputId);
 /// Multiply-adds of the problem's passes, which each hypothesis costs.
 double observing_work(const Problem&);
 

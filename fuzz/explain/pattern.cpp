@@ -136,19 +136,25 @@ Quality quality(const std::vector<Spot>& spots, const std::vector<const Conditio
   return {named == 0 ? 0 : double(both) / double(named), wrong == 0 ? 0 : double(both) / double(wrong)};
 }
 
+/// A rule with a lower F than this says nothing.
+constexpr double least_f = 0.5;
+
 Pattern pattern_of(const Observation& o, OutputId id, const std::vector<Spot>& spots) {
-  constexpr double least_gain = 0.02;
+  // A condition is worth its words where it raises F by a seventh: one wrong element among thousands needs several, each of
+  // which alone leaves F small.
+  constexpr double least_gain = 1.15;
   const std::vector<Condition> conditions = conditions_of(extents_of(o, id, spots));
   std::vector<const Condition*> rule;
-  Quality best = quality(spots, rule);
-  for (int n = 0; n < 3; ++n) {
+  const Quality all = quality(spots, rule);
+  Quality best = all;
+  while (rule.size() < 4) {
     const Condition* next = nullptr;
     Quality with = best;
     for (const Condition& condition : conditions) {
       std::vector<const Condition*> longer = rule;
       longer.push_back(&condition);
       const Quality q = quality(spots, longer);
-      if (q.f() > with.f() + (next ? 1e-9 : least_gain)) with = q, next = &condition;
+      if (q.f() > (next ? with.f() + 1e-9 : least_gain * best.f())) with = q, next = &condition;
     }
     if (!next) break;
     rule.push_back(next), best = with;
@@ -156,8 +162,9 @@ Pattern pattern_of(const Observation& o, OutputId id, const std::vector<Spot>& s
   Pattern pattern{.output = id, .rule = "", .precision = best.precision, .recall = best.recall};
   for (const Condition* condition : rule) pattern.rule += (pattern.rule.empty() ? "" : ", ") + condition->words;
   if (rule.empty()) pattern.rule = "all elements";
+  if (best.f() < least_f) pattern.rule = "scattered", pattern.precision = all.precision, pattern.recall = all.recall;
   pattern.judged = int64_t(spots.size());
-  pattern.wrong = std::count_if(spots.begin(), spots.end(), [](const Spot& p) { return p.wrong; });
+  pattern.wrong = std::count_if(spots.begin(), spots.end(), [](const Spot& spot) { return spot.wrong; });
   return pattern;
 }
 

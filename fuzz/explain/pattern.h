@@ -1,6 +1,6 @@
 // Where the wrong elements of an output lie: the simplest rule over (b, head, row or key, channel) that covers them and few others.
 //
-// A rule is a conjunction of at most three plain conditions, chosen greedily by F = 2 precision recall / (precision + recall).
+// A rule is a conjunction of at most four plain conditions, chosen greedily by F = 2 precision recall / (precision + recall).
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ namespace flashproof {
 
 struct Pattern {
   OutputId output = OutputId::o;
-  std::string rule;  ///< "all elements", "rows r mod 16 = 3 and head 0"
+  std::string rule;  ///< "all elements", "row mod 16 = 3, head 0"; "scattered" where no rule is good
   int64_t wrong = 0, judged = 0;
   double precision = 0;  ///< wrong elements among those that the rule names
   double recall = 0;     ///< those that it names among the wrong
