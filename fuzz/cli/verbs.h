@@ -12,6 +12,7 @@ void add_fuzz(CommandLine&);      ///< a campaign
 void add_gate(CommandLine&);      ///< regressions and a fixed budget of cases, for CI
 void add_replay(CommandLine&);    ///< a case again, bit for bit
 void add_reduce(CommandLine&);    ///< the smallest case that fails the same way
+void add_explain(CommandLine&);   ///< which mistake a failing case shows
 void add_bound(CommandLine&);     ///< the bound of a case, by term
 void add_gen(CommandLine&);       ///< a case as files
 void add_verify(CommandLine&);    ///< judges outputs in files
