@@ -125,6 +125,9 @@ JsonText json_of(const Explanation& e, const std::string& kernel, const std::str
                       {"replay", replay}});
 }
 
+/// Ends an explanation before its next run.
+struct Interrupted {};
+
 int explain_verb(const Options& o) {
   NamedCase named = find_case(joined(o.words), o.campaign);
   if (!o.kernel.empty()) named.kernel = o.kernel;
@@ -140,7 +143,10 @@ int explain_verb(const Options& o) {
   if (!device_available(kernel, reason))
     throw UnavailableError("kernel " + kernel.name + " cannot run here: " + reason);
   Worker worker(kernel.name, o.limits);
-  const RunOnce run_once = [&worker](const Run& run, const std::string& config) { return worker.run(run, config); };
+  const RunOnce run_once = [&worker](const Run& run, const std::string& config) {
+    if (interrupt_flag()) throw Interrupted{};
+    return worker.run(run, config);
+  };
   const Job job{parse_case(named.text), named.config, named.checks};
   const Explanation e = explain(run_once, kernel, job, parse_tunables(kernel), o.seconds);
   const std::string replay = replay_line(kernel, job, e.failure ? e.failure->check : "");
@@ -160,7 +166,14 @@ int explain_verb(const Options& o) {
 void add_explain(CommandLine& line) {
   auto o = std::make_shared<Options>();
   line.verb("explain", "which fields, elements and named mistakes a failing case has to do with",
-            "explain my-campaign/findings/BUCKET/smallest.json", [o] { return explain_verb(*o); })
+            "explain my-campaign/findings/BUCKET/smallest.json",
+            [o] {
+              try {
+                return explain_verb(*o);
+              } catch (const Interrupted&) {
+                return 130;
+              }
+            })
       .words("CASE", o->words, true, "a witness or record file, an id, or the case's text")
       .option("--kernel", o->kernel, "the kernel; files and ids name their own")
       .option("--config", o->config, "the kernel's tunables")
