@@ -225,19 +225,23 @@ std::vector<AccuracyRow> accuracy_table(const AccuracySettings& s, int threads,
 }
 
 std::vector<NotReproduced> not_reproduced(const std::vector<AccuracyRow>& table) {
+  const auto distance = [](const AccuracyRow& row) { return std::fabs(std::log(row.published / row.median())); };
+  const auto same = [](const AccuracyRow& a, const AccuracyRow& b) {
+    return a.format == b.format && a.method == b.method && a.reference == b.reference;
+  };
   std::vector<NotReproduced> list;
-  for (const Method& method : methods) {
-    const AccuracyRow* nearest = nullptr;
-    bool held = false;
-    const auto distance = [](const AccuracyRow& row) { return std::fabs(std::log(row.published / row.median())); };
-    for (const AccuracyRow& row : table) {
-      if (row.format != method.format || row.method != method.name) continue;
-      held |= row.holds_published();
-      if (nearest == nullptr || distance(row) < distance(*nearest)) nearest = &row;
+  for (size_t n = 0; n < table.size(); ++n) {
+    bool first = true, held = false;
+    const AccuracyRow* nearest = &table[n];
+    for (size_t other = 0; other < table.size(); ++other) {
+      if (!same(table[other], table[n])) continue;
+      first &= other >= n;
+      held |= table[other].holds_published();
+      if (distance(table[other]) < distance(*nearest)) nearest = &table[other];
     }
-    if (nearest != nullptr && !held)
+    if (first && !held)
       list.push_back(
-          {nearest->format, nearest->method, nearest->published, nearest->median(), nearest->keys, nearest->reference});
+          {nearest->format, nearest->method, nearest->reference, nearest->published, nearest->median(), nearest->keys});
   }
   return list;
 }

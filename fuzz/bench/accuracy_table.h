@@ -34,12 +34,11 @@ struct AccuracyRow {
 std::vector<AccuracyRow> accuracy_table(const AccuracySettings&, int threads,
                                         const std::function<void(int64_t done, int64_t all)>& progress);
 
-/// A method whose published RMSE lies outside the range of the seeds in every row.
+/// A method and a reference for which the published RMSE lies outside the range of the seeds for every number of keys.
 struct NotReproduced {
-  std::string format, method;
-  double published = 0, nearest = 0;  ///< the row's median that is nearest by ratio
-  int64_t keys = 0;                   ///< of that row
-  std::string reference;
+  std::string format, method, reference;
+  double published = 0, nearest = 0;  ///< the median that is nearest by ratio
+  int64_t keys = 0;                   ///< of that median
 };
 std::vector<NotReproduced> not_reproduced(const std::vector<AccuracyRow>&);
 

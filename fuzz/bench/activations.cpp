@@ -11,6 +11,7 @@
 #include <mutex>
 #include <tuple>
 
+#include "fuzz/bench/quartiles.h"
 #include "fuzz/execute.h"
 #include "oracle/value.h"
 #include "oracle/value_threads.h"
@@ -341,6 +342,14 @@ std::vector<HeadRow> head_table(const std::vector<ActivationFile>& files, int th
   }
   std::stable_sort(rows.begin(), rows.end(), [](const HeadRow& a, const HeadRow& b) { return a.column > b.column; });
   return rows;
+}
+
+ScaleWorth scale_worth(const std::vector<HeadRow>& rows) {
+  std::vector<double> ratios;
+  for (const HeadRow& row : rows)
+    ratios.push_back(row.rmse[int(PRounding::e4m3)] / row.rmse[int(PRounding::e4m3_scaled)]);
+  const auto middle = ratios.begin() + int64_t((ratios.size() + 3) / 4);
+  return {quartiles({ratios.begin(), middle}).median, quartiles({middle, ratios.end()}).median};
 }
 
 double rank_correlation(const std::vector<HeadRow>& rows, PRounding rounding) {

@@ -59,6 +59,14 @@ struct HeadRow {
 std::vector<HeadRow> head_table(const std::vector<ActivationFile>&, int threads,
                                 const std::function<void(int64_t done, int64_t all)>& progress);
 
+/// What the scale 2^8 is worth: RMSE of P in e4m3 without it over that with it; medians over the quarter of the heads
+/// with the largest columns, and over the rest.
+struct ScaleWorth {
+  double sinks = 1, others = 1;
+};
+/// `rows` as head_table gives them, at least two.
+ScaleWorth scale_worth(const std::vector<HeadRow>& rows);
+
 /// Spearman's rank correlation over the heads of column and rmse / size.
 double rank_correlation(const std::vector<HeadRow>&, PRounding);
 

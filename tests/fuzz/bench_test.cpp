@@ -77,8 +77,11 @@ TEST(AccuracyTable, SaysWhatItDoesNotReproduce) {
   row.published = 4e-4;
   AccuracyRow nearer = row;
   nearer.keys = 128, nearer.rmse = {3e-4, 3e-4, 3e-4};
-  const std::vector<NotReproduced> list = not_reproduced({row, nearer});
+  AccuracyRow held = row;
+  held.reference = "unrounded", held.rmse = {1e-4, 5e-4};
+  const std::vector<NotReproduced> list = not_reproduced({row, nearer, held});
   ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(list[0].reference, "rounded");
   EXPECT_EQ(list[0].keys, 128);
   EXPECT_DOUBLE_EQ(list[0].nearest, 3e-4);
 }
@@ -95,7 +98,7 @@ TEST(Activations, FilesAreReadWithTheirMaskAndShapes) {
   EXPECT_THROW(activation_files("/nonexistent"), UnavailableError);
 }
 
-// tests/data/README.md: Whisper's first head puts 65 % of all attention on key 0.
+// tests/data/README.md: one head of Whisper's puts 65 % of all attention on key 0.
 TEST(Activations, HeadsAreSortedByTheKeyThatGetsMost) {
   std::vector<ActivationFile> files = activation_files(data_folder);
   files.erase(files.begin(), files.begin() + 2);
@@ -130,6 +133,16 @@ TEST(Activations, BoundsHoldAndAreComparedWithNormalData) {
     backward += row.output == OutputId::dk;
   }
   EXPECT_GE(backward, 2);
+}
+
+TEST(Activations, ScaleIsWorthMoreWhereItsErrorsAreLarger) {
+  std::vector<HeadRow> rows(8);
+  for (size_t n = 0; n < rows.size(); ++n) {
+    rows[n].rmse[int(PRounding::e4m3_scaled)] = 0.5;
+    rows[n].rmse[int(PRounding::e4m3)] = n < 2 ? 2 : 0.75;
+  }
+  EXPECT_EQ(scale_worth(rows).sinks, 4);
+  EXPECT_EQ(scale_worth(rows).others, 1.5);
 }
 
 TEST(Activations, RankCorrelationIsSpearmans) {
