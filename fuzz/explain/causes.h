@@ -1,10 +1,12 @@
-// Which named mistake would explain what was seen: each hypothesis is computed and held against the wrong and the right elements.
+// Which named mistake would explain what was seen: each hypothesis is computed and held against the wrong and the right
+// elements.
 //
-// A hypothesis explains an element if what was seen lies within the bound of what it predicts, the truth's bound grown with the
-// predicted row. With W wrong elements, E explained ones and C right ones that it would have made wrong, its fit on a run is
-// F = 2 E / (E + C + W): 1 iff it explains all and contradicts none. Where only some rows are wrong, the mistake is also tried
-// as made in these rows alone, at a price. The score is the mean of F over the runs, which weigh 1 - 1 / (1 + C + W), less the
-// hypothesis's freedom; a run without wrong elements that it would have made wrong counts as F = 0.
+// A hypothesis explains an element if what was seen lies within the bound of what it predicts, the truth's bound grown
+// with the predicted row. With W wrong elements, E explained ones and C right ones that it would have made wrong, its
+// fit on a run is F = 2 E / (E + C + W): 1 iff it explains all and contradicts none. Where only some rows are wrong,
+// the mistake is also tried as made in these rows alone, at a price. The score is the mean of F over the runs, which
+// weigh 1 - 1 / (1 + C + W), less the hypothesis's freedom; a run without wrong elements that it would have made wrong
+// counts as F = 0.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,7 +1,8 @@
-// ELEMENT and STATE: single wrong stores, copies of other elements, rows off by a factor, and outputs that hold what their
-// buffers held.
+// ELEMENT and STATE: single wrong stores, copies of other elements, rows off by a factor, and outputs that hold what
+// their buffers held.
 //
-// These look at what was seen before they predict, so they carry a freedom: a mistake that needs no look wins over them.
+// These look at what was seen before they predict, so they carry a freedom: a mistake that needs no look wins over
+// them.
 #include <algorithm>
 #include <cmath>
 #include <limits>

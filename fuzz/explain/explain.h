@@ -1,4 +1,5 @@
-// Why a case fails: which of its fields matter, where its wrong elements lie, and which named mistake would give just these.
+// Why a case fails: which of its fields matter, where its wrong elements lie, and which named mistake would give just
+// these.
 #pragma once
 #include <optional>
 #include <string>
@@ -12,7 +13,8 @@
 
 namespace flashproof {
 
-/// A bound's term, and how many times it would have to grow for the bound to reach the error, the other terms as they are.
+/// A bound's term, and how many times it would have to grow for the bound to reach the error, the other terms as they
+/// are.
 struct GrownTerm {
   std::string name;
   double amount = 0, times = 0;

@@ -1,7 +1,8 @@
-// Which fields of a failing case matter: each is removed alone, with the kernel as judge; and at which sizes the failure begins.
+// Which fields of a failing case matter: each is removed alone, with the kernel as judge; and at which sizes the
+// failure begins.
 //
-// A field matters if the failure goes away without it. Of a number, a few other values are tried, and the simplest rule that says
-// of all of them whether they fail is given: "Sk >= 17", "page mod 32 != 0", "Sk != Sq".
+// A field matters if the failure goes away without it. Of a number, a few other values are tried, and the simplest rule
+// that says of all of them whether they fail is given: "Sk >= 17", "page mod 32 != 0", "Sk != Sq".
 #pragma once
 #include <string>
 #include <vector>

@@ -1,8 +1,8 @@
 // Named mistakes as counterfactual computations: what a kernel that makes one would have returned for a run.
 //
-// The names follow the categories in which the public correctness bugs of attention kernels fall: MASK, TAIL (keys at the end),
-// SCALE, SCOREMOD (softcap, ALiBi, bias, sink, dropout), GQA, LSE, EMPTY (rows without keys), PAGED, STRIDE, FP8, PREC
-// (rounding), GRAD, STATE (what buffers held), OVF (indices that wrap), ELEMENT (single wrong stores).
+// The names follow the categories in which the public correctness bugs of attention kernels fall: MASK, TAIL (keys at
+// the end), SCALE, SCOREMOD (softcap, ALiBi, bias, sink, dropout), GQA, LSE, EMPTY (rows without keys), PAGED, STRIDE,
+// FP8, PREC (rounding), GRAD, STATE (what buffers held), OVF (indices that wrap), ELEMENT (single wrong stores).
 #pragma once
 #include <functional>
 #include <optional>

@@ -1,4 +1,5 @@
-// MASK and EMPTY: which keys a row sees, shifted, forgotten, aligned otherwise, or taken by whole tiles; rows without keys.
+// MASK and EMPTY: which keys a row sees, shifted, forgotten, aligned otherwise, or taken by whole tiles; rows without
+// keys.
 #include <cmath>
 #include <limits>
 

@@ -1,7 +1,8 @@
-// STRIDE, PAGED and OVF: inputs read from the wrong place of the memory in which they stood, outputs at offsets that wrap.
+// STRIDE, PAGED and OVF: inputs read from the wrong place of the memory in which they stood, outputs at offsets that
+// wrap.
 //
-// The run's memory is laid out again (fuzz/memory_plan.h); what a wrong address holds, NaN between the data included, is what the
-// hypothetical kernel reads.
+// The run's memory is laid out again (fuzz/memory_plan.h); what a wrong address holds, NaN between the data included,
+// is what the hypothetical kernel reads.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -205,7 +206,7 @@ void add_page_hypotheses(Hypotheses& list) {
 
 // ---- offsets that wrap
 
-/// An output whose offsets are taken modulo 2^bits (signed: from -2^(bits-1)): the last element written to a place stays.
+/// An output whose offsets are taken modulo 2^bits: the last element written to a place stays.
 void add_wrapping(Hypotheses& list, OutputId id, BufferId buffer_id, int bits, bool by_row) {
   const auto predict = [=](const Observation& o) -> std::optional<Prediction> {
     const Buffer& buffer = o.memory->buffers[buffer_id];

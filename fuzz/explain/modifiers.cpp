@@ -1,4 +1,5 @@
-// ALiBi, bias, sink, dropout, descales and the map from query heads to kv heads: ignored, of another head, or misapplied.
+// ALiBi, bias, sink, dropout, descales and the map from query heads to kv heads: ignored, of another head, or
+// misapplied.
 #include <cmath>
 #include <limits>
 

@@ -1,7 +1,7 @@
 // What a kernel returned in one run, beside the exact values and the bounds: which elements are wrong.
 //
-// An element is wrong where |seen - truth| > bound, or where it is not finite and the truth is. This is the rule of the check
-// `bound` in plain double: an element that lies on its bound to 15 digits may fall on either side here.
+// An element is wrong where |seen - truth| > bound, or where it is not finite and the truth is. This is the rule of the
+// check `bound` in plain double: an element that lies on its bound to 15 digits may fall on either side here.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -34,13 +34,14 @@ struct Observation {
   const ObservedOutput& operator[](OutputId id) const { return output[int(id)]; }
 };
 
-/// `result` must be ok. `exact`: O and the gradients of the run are exact numbers of their formats, so that half an ulp is the
-/// bound (check exact_inputs).
+/// `result` must be ok. `exact`: O and the gradients of the run are exact numbers of their formats, so that half an ulp
+/// is the bound (check exact_inputs).
 Observation observe(const Run&, const Subject&, const flashproof_kernel&, const RunResult&, bool exact);
 
 /// Whether `seen` is `expected` within `tolerance`; infinities and NaN equal themselves.
 bool agrees(double seen, double expected, double tolerance);
-/// Whether an element holds a signalling NaN: poison, which no arithmetic makes (fuzz/memory_plan.h), so it was never written.
+/// Whether an element holds a signalling NaN: poison, which no arithmetic makes (fuzz/memory_plan.h), so it was never
+/// written.
 bool is_poison(const Tensor&, int64_t index);
 /// Whether a judged output holds poison.
 bool holds_poison(const Observation&, OutputId);

@@ -140,8 +140,8 @@ Quality quality(const std::vector<Spot>& spots, const std::vector<const Conditio
 constexpr double least_f = 0.5;
 
 Pattern pattern_of(const Observation& o, OutputId id, const std::vector<Spot>& spots) {
-  // A condition is worth its words where it raises F by a seventh: one wrong element among thousands needs several, each of
-  // which alone leaves F small.
+  // A condition is worth its words where it raises F by a seventh: one wrong element among thousands needs several,
+  // each of which alone leaves F small.
   constexpr double least_gain = 1.15;
   const std::vector<Condition> conditions = conditions_of(extents_of(o, id, spots));
   std::vector<const Condition*> rule;

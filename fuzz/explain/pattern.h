@@ -1,6 +1,8 @@
-// Where the wrong elements of an output lie: the simplest rule over (b, head, row or key, channel) that covers them and few others.
+// Where the wrong elements of an output lie: the simplest rule over (b, head, row or key, channel) that covers them and
+// few others.
 //
-// A rule is a conjunction of at most four plain conditions, chosen greedily by F = 2 precision recall / (precision + recall).
+// A rule is a conjunction of at most four plain conditions, chosen greedily by F = 2 precision recall / (precision +
+// recall).
 #pragma once
 #include <string>
 #include <vector>

@@ -1,8 +1,8 @@
 // PREC: the online softmax of a row with one rounding too many, or without one of its rescalings.
 //
-// Tile by tile, as FlashAttention 2 does (2307.08691, Algorithm 1): m' = max(m, s), l = exp(m - m') l + sum P,
-// A = exp(m - m') A + round(P) V, O = A / l. Each hypothesis rounds one of s, P, l, A, O or L to a narrower format, in double
-// otherwise; parts of the keys are combined exactly.
+// Tile by tile, as FlashAttention 2 does (2307.08691, Algorithm 1): m' = max(m, s), l = exp(m - m') l + sum P, A =
+// exp(m - m') A + round(P) V, O = A / l. Each hypothesis rounds one of s, P, l, A, O or L to a narrower format, in
+// double otherwise; parts of the keys are combined exactly.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,7 +1,8 @@
 // Attention in plain double with a place for a mistake: what a kernel that errs in one named way would return.
 //
-// Without a mistake the results are the formulas of reference/attention.h. A pass (forward or backward) goes row by row:
-//   pairs      one for each key below Sk: the rows of K and V it reads, score s, dropout factor z, and whether it counts
+// Without a mistake the results are the formulas of reference/attention.h. A pass (forward or backward) goes row by
+// row:
+//   pairs      one for each key below Sk: the rows of K and V it reads, score s, dropout factor z, whether it counts
 //   softmax    L = ln sum den exp(s) [+ exp(sink)],  p = num exp(s - L),  O = t_v sum p z v
 // num and den are 1 unless a mistake weights numerator and denominator apart. The backward makes its own pairs, with
 // p = exp(s - L), from what it reads of O and L. The hooks of a Mistake stand between these steps.
@@ -63,8 +64,8 @@ struct Mistake {
   std::function<double(double)> round_p, round_ds;  ///< P and dS before the backward's products; none: not rounded
 };
 
-/// By output, flat like the tensors; empty for outputs that the problem does not have. Where a problem's backward reads the
-/// exact O and L (backward_exact), a mistake of the forward shows in O and L alone.
+/// By output, flat like the tensors; empty for outputs that the problem does not have. Where a problem's backward reads
+/// the exact O and L (backward_exact), a mistake of the forward shows in O and L alone.
 struct Sketch {
   std::vector<double> output[output_count];
   std::vector<double>& operator[](OutputId id) { return output[int(id)]; }

@@ -1,7 +1,9 @@
-// Keys of a row left out, counted twice, or counted though hidden, whichever they are: a stretch [a, b) found from O and L.
+// Keys of a row left out, counted twice, or counted though hidden, whichever they are: a stretch [a, b) found from O
+// and L.
 //
-// With p of the exact row and w the sum of p over a stretch of visible keys, leaving it out gives L + ln(1 - w) and
-// (O - sum p v) / (1 - w); counting it twice, or a stretch of hidden keys with their own scores, gives the same with the other sign.
+// With p of the exact row and w the sum of p over a stretch of visible keys, leaving it out gives L + ln(1 - w) and (O
+// - sum p v) / (1 - w); counting it twice, or a stretch of hidden keys with their own scores, gives the same with the
+// other sign.
 #include <cmath>
 #include <limits>
 

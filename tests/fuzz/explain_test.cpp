@@ -1,5 +1,5 @@
-// Hand-made mistakes, in a kernel of its own that shares no code with the hypotheses, are each named first; a right kernel is not
-// accused.
+// Hand-made mistakes, in a kernel of its own that shares no code with the hypotheses, are each named first; a right
+// kernel is not accused.
 #include "fuzz/explain/explain.h"
 
 #include <gtest/gtest.h>
