@@ -22,8 +22,8 @@ struct ScoreRule {
   Number scale = Number(1);    ///< scale t_q t_k
   Number softcap = Number(0);  ///< 0: off
   Number slope = Number(0);    ///< 0: no ALiBi
-  std::vector<double>
-      bias;  ///< empty: none; else element i row_stride + j key_stride, a broadcast axis having stride 0
+  /// Empty: none; else element i row_stride + j key_stride, a broadcast axis having stride 0.
+  std::vector<double> bias;
   int64 bias_row_stride = 0, bias_key_stride = 0;
   bool has_sink = false;
   Number sink = Number(0);
@@ -143,11 +143,12 @@ Matrix<Number> score_tile(const Ops& ops, const Head<Number>& head, Span rows, S
   return s;
 }
 
-/// P of a tile as it enters P V: dropped where dropout says so, rounded.
+/// P of a tile as it enters P V: dropped where dropout says so, rounded. Dropped is times 0, not 0, since a row's NaN must reach
+/// O even if all its keys are dropped.
 template <class Ops, class Number = typename Ops::Number>
 void drop_and_round(const Ops& ops, const ScoreRule<Number>& rule, int64 i, Span keys, Number* p) {
   for (int64 j = keys.begin; j < keys.end; ++j)
-    p[j - keys.begin] = keeps(rule, i, j) ? ops.round_p(p[j - keys.begin]) : Number(0);
+    p[j - keys.begin] = keeps(rule, i, j) ? ops.round_p(p[j - keys.begin]) : Number(p[j - keys.begin] * Number(0));
 }
 
 /// What exp is taken relative to: the maximum, or 0 where no key was seen, since -inf - -inf is NaN.

@@ -233,6 +233,29 @@ Inputs six_keys() {
   return make_inputs(c);
 }
 
+/// A row of which dropout drops every key still has O = NaN where its q holds NaN; the row beside it has O = 0.
+TEST(algorithms, nan_reaches_o_where_every_key_is_dropped) {
+  Case c;
+  c.problem.q.slot = 2;
+  c.problem.k.slot = 6;
+  c.problem.head_dim = c.problem.value_dim = 2;
+  const Inputs in = make_inputs(c);
+  Head<Wide> head = head_of<Wide>(in, head_index(in, 0, 0));
+  head.rule.has_dropout = true;
+  head.rule.dropout_words = 0xffffffffu;
+  head.q.row(0)[1] = std::numeric_limits<Wide>::quiet_NaN();
+  const auto expect_nan = [](const HeadOutputs<Wide>& out, const char* name) {
+    EXPECT_TRUE(isnan(out.l[0])) << name;
+    EXPECT_FALSE(isnan(out.l[1])) << name;
+    for (int64 channel = 0; channel < 2; ++channel) {
+      EXPECT_TRUE(isnan(out.o.row(0)[channel])) << name;
+      EXPECT_EQ(out.o.row(1)[channel], 0) << name;
+    }
+  };
+  expect_nan(standard_forward(Ops(), head), "standard");
+  for (const TiledForward& forward : tiled_forwards) expect_nan(forward.run(head, {2, 2}), forward.name);
+}
+
 TEST(algorithms, a_missing_rescale_is_seen) {
   const Inputs in = six_keys();
   const auto exact = exact_attention<Wide>(in);
