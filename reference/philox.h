@@ -31,7 +31,9 @@ FLASHPROOF_HD constexpr uint32 dropout_threshold(float rate) { return uint32(dou
 FLASHPROOF_HD constexpr bool dropout_keeps(uint64 seed, uint32 threshold, int64 b, int64 h, int64 i, int64 j) {
   const Philox counter = {uint32(j >> 1), uint32((i >> 4) * 8 + (i & 7)), uint32(h), uint32(b)};
   const Philox words = philox4x32_10(counter, uint32(seed), uint32(seed >> 32));
-  return words.word[2 * ((i >> 3) & 1) + (j & 1)] >= threshold;
+  // Word 2 ((i >> 3) & 1) + (j & 1), chosen without an index: registers have none, and a GPU would put the words in memory.
+  const uint32 even = i & 8 ? words.word[2] : words.word[0], odd = i & 8 ? words.word[3] : words.word[1];
+  return (j & 1 ? odd : even) >= threshold;
 }
 
 }  // namespace flashproof
