@@ -35,18 +35,6 @@ Number add_summary(const Ops& ops, OnlineSoftmax<Number>& tile, int64 r, int64 i
   return earlier;
 }
 
-/// The state after the last tile as the outputs (line 16, and L).
-template <class Ops, class Number = typename Ops::Number>
-HeadOutputs<Number> normalised_outputs(const Ops& ops, const Head<Number>& head, const OnlineSoftmax<Number>& state) {
-  HeadOutputs<Number> out(head.seq_q(), head.value_dim());
-  for (int64 i = 0; i < head.seq_q(); ++i) {
-    for (int64 c = 0; c < head.value_dim(); ++c)
-      out.o.row(i)[c] = ops.round_output(state.accumulator.row(i)[c] * head.rule.value_factor);
-    out.l[i] = log_sum_exp(ops, state.maximum[i], state.sum[i]);
-  }
-  return out;
-}
-
 template <class Ops, class Number = typename Ops::Number>
 HeadOutputs<Number> flash1_forward(const Ops& ops, const Head<Number>& head, TileSize tile) {
   const int64 d = head.q.columns, value_dim = head.value_dim();
@@ -75,7 +63,9 @@ HeadOutputs<Number> flash1_forward(const Ops& ops, const Head<Number>& head, Til
         ops.store(array, "2205.14135 Algorithm 1, line 13", rows, 1);
     }
   }
-  return normalised_outputs(ops, head, state);
+  HeadOutputs<Number> out(head.seq_q(), value_dim);
+  finish_normalised_rows(ops, head, all, state, out);
+  return out;
 }
 
 /// Adds what one query head gives (Algorithm 4); o and l (L) are the forward's outputs, as stored.

@@ -35,7 +35,19 @@ OnlineSoftmax<Number> start_rows(const Ops&, const Head<Number>& head, Span rows
   return state;
 }
 
-/// P of a tile in place of its scores, and with it m and l (Algorithm 1, line 9). Returns exp(m_before - m) of each row.
+/// exp(s_j - m) in place of n scores of a row, and with it the row's m and l (Algorithm 1, line 9). Returns exp(m_before - m).
+template <class Ops, class Number = typename Ops::Number>
+Number softmax_step(const Ops& ops, Number* s, int64 n, Number& maximum, Number& sum) {
+  const Number before = maximum;
+  maximum = ops.row_maximum(s, n, before);
+  const Number reference = finite_reference(ops, maximum);
+  const Number rescale = ops.exp(before - reference);
+  for (int64 j = 0; j < n; ++j) s[j] = ops.exp(s[j] - reference);
+  sum = ops.row_sum(s, n, sum * rescale);
+  return rescale;
+}
+
+/// P of a tile in place of its scores, and with it m and l. Returns exp(m_before - m) of each row.
 template <class Ops, class Number = typename Ops::Number>
 std::vector<Number> add_to_softmax(const Ops& ops, const Head<Number>& head, Span rows, Span keys, Matrix<Number>& p,
                                    OnlineSoftmax<Number>& state) {
@@ -44,12 +56,7 @@ std::vector<Number> add_to_softmax(const Ops& ops, const Head<Number>& head, Spa
   ops.hold(Array::o, rows.size(), head.value_dim());
   for (const Array array : {Array::maximum, Array::sum}) ops.hold(array, rows.size(), 1);
   for (int64 r = 0; r < rows.size(); ++r) {
-    const Number maximum = ops.row_maximum(p.row(r), keys.size(), state.maximum[r]);
-    const Number reference = finite_reference(ops, maximum);
-    rescale[r] = ops.exp(state.maximum[r] - reference);
-    for (int64 j = 0; j < keys.size(); ++j) p.row(r)[j] = ops.exp(p.row(r)[j] - reference);
-    state.sum[r] = ops.row_sum(p.row(r), keys.size(), state.sum[r] * rescale[r]);
-    state.maximum[r] = maximum;
+    rescale[r] = softmax_step(ops, p.row(r), keys.size(), state.maximum[r], state.sum[r]);
     drop_and_round(ops, head.rule, rows.begin + r, keys, p.row(r));
   }
   return rescale;
@@ -98,6 +105,17 @@ void finish_rows(const Ops& ops, const Head<Number>& head, Span rows, const Onli
           sum == Number(0) ? Number(0)
                            : ops.round_output(ops.finish(state.accumulator.row(r)[c], sum, head.rule.value_factor));
     out.l[rows.begin + r] = log_sum_exp(ops, state.maximum[r], sum);
+  }
+}
+
+/// O and L of rows whose accumulator is normalised already.
+template <class Ops, class Number = typename Ops::Number>
+void finish_normalised_rows(const Ops& ops, const Head<Number>& head, Span rows, const OnlineSoftmax<Number>& state,
+                            HeadOutputs<Number>& out) {
+  for (int64 r = 0; r < rows.size(); ++r) {
+    for (int64 c = 0; c < head.value_dim(); ++c)
+      out.o.row(rows.begin + r)[c] = ops.round_output(state.accumulator.row(r)[c] * head.rule.value_factor);
+    out.l[rows.begin + r] = log_sum_exp(ops, state.maximum[r], state.sum[r]);
   }
 }
 

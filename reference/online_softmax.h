@@ -12,13 +12,8 @@ template <class Ops, class Number = typename Ops::Number>
 void add_to_normaliser(const Ops& ops, const Head<Number>& head, Span rows, Span keys, OnlineSoftmax<Number>& state) {
   Matrix<Number> s = score_tile(ops, head, rows, keys);
   for (int64 r = 0; r < rows.size(); ++r) {
-    const Number maximum = ops.row_maximum(s.row(r), keys.size(), state.maximum[r]);
-    const Number reference = finite_reference(ops, maximum);
-    const Number rescale = ops.exp(state.maximum[r] - reference);
-    for (int64 j = 0; j < keys.size(); ++j) s.row(r)[j] = ops.exp(s.row(r)[j] - reference);
-    state.sum[r] = ops.row_sum(s.row(r), keys.size(), state.sum[r] * rescale);
-    state.maximum[r] = maximum;
-    ops.observe({"normaliser", rows.begin + r, keys, maximum, state.sum[r], rescale, Number(1)}, nullptr);
+    const Number rescale = softmax_step(ops, s.row(r), keys.size(), state.maximum[r], state.sum[r]);
+    ops.observe({"normaliser", rows.begin + r, keys, state.maximum[r], state.sum[r], rescale, Number(1)}, nullptr);
   }
 }
 
@@ -48,11 +43,7 @@ HeadOutputs<Number> online_softmax_forward(const Ops& ops, const Head<Number>& h
       add_to_normaliser(ops, head, rows, tile_at(j, tile.keys, head.seq_k()), state);
     for (int64 j = 0; j < head.seq_k(); j += tile.keys)
       add_normalised_tile(ops, head, rows, tile_at(j, tile.keys, head.seq_k()), state);
-    for (int64 r = 0; r < rows.size(); ++r) {
-      for (int64 c = 0; c < head.value_dim(); ++c)
-        out.o.row(i + r)[c] = ops.round_output(state.accumulator.row(r)[c] * head.rule.value_factor);
-      out.l[i + r] = log_sum_exp(ops, state.maximum[r], state.sum[r]);
-    }
+    finish_normalised_rows(ops, head, rows, state, out);
   }
   return out;
 }

@@ -28,26 +28,18 @@ HeadOutputs<Number> standard_forward(const Ops& ops, const Head<Number>& head) {
   for (int64 first = 0; first < head.seq_q(); first += standard_row_block) {
     const Span rows = tile_at(first, standard_row_block, head.seq_q());
     Matrix<Number> p = score_tile(ops, head, rows, keys);
-    Matrix<Number> product(rows.size(), head.value_dim());
+    OnlineSoftmax<Number> state = start_rows(ops, head, rows, true);
     const Number one(1);
-    OnlineSoftmax<Number> row = start_rows(ops, head, rows, true);
     for (int64 r = 0; r < rows.size(); ++r) {
-      const Number start = row.maximum[r];
-      row.maximum[r] = ops.row_maximum(p.row(r), keys.size(), start);
-      const Number reference = finite_reference(ops, row.maximum[r]);
-      for (int64 j = 0; j < keys.size(); ++j) p.row(r)[j] = ops.exp(p.row(r)[j] - reference);
-      row.sum[r] = ops.row_sum(p.row(r), keys.size(), row.sum[r] * ops.exp(start - reference));
-      if (row.sum[r] != Number(0))
-        for (int64 j = 0; j < keys.size(); ++j) p.row(r)[j] = ops.finish(p.row(r)[j], row.sum[r], one);
+      softmax_step(ops, p.row(r), keys.size(), state.maximum[r], state.sum[r]);
+      if (state.sum[r] != Number(0))
+        for (int64 j = 0; j < keys.size(); ++j) p.row(r)[j] = ops.finish(p.row(r)[j], state.sum[r], one);
       drop_and_round(ops, head.rule, rows.begin + r, keys, p.row(r));
-      out.l[rows.begin + r] = log_sum_exp(ops, row.maximum[r], row.sum[r]);
     }
-    ops.multiply_add(product.view(), p.view(), head.v.view());
-    for (int64 r = 0; r < rows.size(); ++r) {
-      ops.observe({"row", rows.begin + r, keys, row.maximum[r], row.sum[r], one, one}, product.row(r));
-      for (int64 c = 0; c < head.value_dim(); ++c)
-        out.o.row(rows.begin + r)[c] = ops.round_output(product.row(r)[c] * head.rule.value_factor);
-    }
+    ops.multiply_add(state.accumulator.view(), p.view(), head.v.view());
+    for (int64 r = 0; r < rows.size(); ++r)
+      ops.observe({"row", rows.begin + r, keys, state.maximum[r], state.sum[r], one, one}, state.accumulator.row(r));
+    finish_normalised_rows(ops, head, rows, state, out);
   }
   return out;
 }
