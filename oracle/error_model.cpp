@@ -189,7 +189,7 @@ ErrorModel error_model(const Problem& problem, const Arithmetic& arithmetic) {
   model.tile_n = arithmetic.tile_n;
   model.splits = arithmetic.splits;
   model.split = arithmetic.splits != 1;
-  model.sums_p_dp = arithmetic.rounded_inputs_o != Tristate::yes;
+  model.sums_p_dp = arithmetic.d_from_stored_o != Tristate::yes;
   return model;
 }
 

@@ -95,7 +95,7 @@ void read_token(std::string_view word, Arithmetic& a) {
   if (key == "splits") return void(a.splits = read_bounded(value, 1, largest_count, word));
   if (key == "division") return void(a.division = Division(index_of(division_names, value, word)));
   if (key == "ds") return void(a.ds_format = index_of(format_names, value, word));
-  if (key == "d") return void(a.rounded_inputs_o = Tristate(index_of(d_names, value, word)));
+  if (key == "d") return void(a.d_from_stored_o = Tristate(index_of(d_names, value, word)));
   refuse_word(word, "is no field of an arithmetic; did you mean `" +
                         nearest_word(std::string(key), {std::begin(keys), std::end(keys)}) +
                         "=`? Example: tile=64x64 order=ascending scores=fp32 exp=expf p=bf16");
@@ -133,7 +133,7 @@ std::string print(const Arithmetic& a) {
   add_count("splits", a.splits);
   add_name("division", division_names, int(a.division));
   add_format("ds", a.ds_format);
-  add_name("d", d_names, int(a.rounded_inputs_o));
+  add_name("d", d_names, int(a.d_from_stored_o));
   return text;
 }
 

@@ -18,7 +18,7 @@ struct Accumulation {
     fp32,      ///< fp32, round to nearest, one product a step (`fp32`); serial order
     fp32_any,  ///< fp32, round to nearest, any order of additions (`fp32-any`)
     tensor_core,  ///< `tc:K:F:keep`: K products and the accumulator aligned to the largest exponent, truncated to F fraction
-                  ///< bits, summed exactly, truncated to `keep` fraction bits (numerics: lemma 1); `tc` = 16:25:23
+                  ///< bits, summed exactly, truncated to `keep` fraction bits; `tc` = 16:25:23
   };
   Kind kind = unknown;
   int products = 16, align_bits = 25, keep_bits = 23;
@@ -87,10 +87,9 @@ struct Arithmetic {
   int row_sum_lanes = 0;  ///< `rowsum=1|4|...`: partial sums a row, added serially each; 0 unknown
   int splits = 0;         ///< `splits=1|2|...`: at most so many parts of the keys, each with its own O and L
                           ///< in fp32, combined by exp(L_part - L); 1: not split, 0 unknown
-  Division division = Division::unknown;  ///< `division=ieee|approximate`
-  int ds_format = -1;                     ///< `ds=`: format dS (and P in the backward) is rounded to; -1 unknown
-  Tristate rounded_inputs_o =
-      Tristate::unknown;  ///< `d=rounded|exact`: yes: D_i is computed from the stored, rounded O
+  Division division = Division::unknown;         ///< `division=ieee|approximate`
+  int ds_format = -1;                            ///< `ds=`: format dS (and P in the backward) is rounded to; -1 unknown
+  Tristate d_from_stored_o = Tristate::unknown;  ///< `d=rounded|exact`: yes = D_i is taken from O as stored, rounded
   bool operator==(const Arithmetic&) const = default;
 };
 

@@ -138,10 +138,10 @@ bool score_gradients_scale(const Inputs& in, const Arithmetic& a, const Depths& 
   const Problem& p = in.problem;
   const Magnitudes q = magnitudes_of(in.q), k = magnitudes_of(in.k), read = magnitudes_of(o);
   if (p.direction != Direction::backward || a.ds_format < 0 || DType(a.ds_format) == DType::fp16 ||
-      a.rounded_inputs_o == Tristate::unknown || p.softcap > 0 || d.factors > 0 || o.dtype == DType::fp16)
+      a.d_from_stored_o == Tristate::unknown || p.softcap > 0 || d.factors > 0 || o.dtype == DType::fp16)
     return false;
   const double difference =
-      d.d_o.grain + std::max(d.v.grain, (a.rounded_inputs_o == Tristate::no ? 24 : 0) + read.grain);
+      d.d_o.grain + std::max(d.v.grain, (a.d_from_stored_o == Tristate::no ? 24 : 0) + read.grain);
   const double depth = d.weight + difference + d.ds_bits - 1 + std::max(q.grain, k.grain) + one_more_rounding +
                        std::abs(std::log2(std::abs(double(scale_of(p)))));
   const double sums = d.d_o.largest * std::max(d.v.largest, read.largest) * double(p.value_dim) *
