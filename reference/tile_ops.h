@@ -12,7 +12,7 @@
 //   round_output   to the format of the output
 //   observe        told of each step; does nothing, save in a trace
 //   load store     told, where the published algorithm moves a tile between device memory and the chip, which array, by which
-//                  line of which paper, which rows and how many columns of it; they do nothing, save in reference/cost.cpp
+//                  line of which paper, which rows and how many columns of it; they do nothing, save in cost_by_running.cpp
 //   hold           told of a tile that is made on the chip; likewise
 // With ExactOps over a wide number type an algorithm is its mathematics; with RoundedOps it is what a kernel computes.
 // Sums and products that are not in this list (scale, bias, dP - D) are Number's own operators.

@@ -10,8 +10,8 @@
 namespace flashproof {
 
 struct TraceStep {
-  std::string
-      phase;  ///< "row" (standard), "tile", "normaliser" and "output" (two passes), "chunk", "combine" (parts, chunks)
+  /// "row" (standard), "tile", "normaliser" and "output" (two passes), "chunk", "combine" (parts, chunks).
+  std::string phase;
   int64 first_key = 0, end_key = 0;
   double maximum = 0;  ///< m, the largest score so far
   double sum = 0;      ///< l, the sum of exp(s_j - m)
