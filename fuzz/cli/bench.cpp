@@ -45,9 +45,9 @@ std::vector<int64_t> lengths(const Options& o, int64_t multiple) {
     const long long length = std::strtoll(word.c_str(), &end, 10);
     if (word.empty() || *end != 0 || length <= 0 || length > 1 << 20 || length % multiple != 0)
       throw UsageError(
-          fmt::format("--keys: `{}` is no number of keys, a multiple of {} up to 1048576\n  example: "
-                      "flashproof bench {} --keys 4096",
-                      word, multiple, o.what));
+          fmt::format("--keys: `{}` is no number of keys{} up to 1048576\n  example: flashproof bench {} "
+                      "--keys 4096",
+                      word, multiple > 1 ? fmt::format(", a multiple of {},", multiple) : "", o.what));
     list.push_back(length);
   }
   return list;

@@ -200,7 +200,7 @@ TEST(CommandLine, EveryVerbHasHelpThatOpensWithAnExample) {
   EXPECT_EQ(all.code, 0);
   EXPECT_EQ(all.out.rfind("Example: flashproof", 0), 0u) << all.out;
   for (const char* verb : {"fuzz", "check", "replay", "gate", "reduce", "bound", "gen", "verify", "trace", "cost",
-                           "list", "status", "report", "mutants", "selftest", "doctor"}) {
+                           "list", "status", "report", "mutants", "selftest", "doctor", "bench"}) {
     EXPECT_TRUE(has(all.out, verb)) << verb;
     const Result help = run(std::string(verb) + " --help");
     EXPECT_EQ(help.code, 0);
