@@ -6,7 +6,8 @@
 // so that the tensor cores work on the scores of the next tile while the softmax of the current one runs. An accumulator
 // sees the same operations in the same order as in FlashAttention 2 over these tiles: the same numbers. Algorithm 2 prints
 // the tiles from first to last; the published code takes the last one first, where the mask's edge is, and so does this:
-// j counts from the end, and V_{j-1} belongs to the tile before in that order.
+// j counts from the end, and V_{j-1} belongs to the tile before in that order. Line 7 prints j < T_c - 1, a misprint for
+// j < T_c: the scores of the last tile would be missing. Line 16 hands on S_next, of which line 13 has made P_next.
 // In fp8 P is 2^8 P until the last division (the row sum too), so that small weights survive e4m3: `round_p` of the
 // operations carries that. Hopper's fp8 tensor cores keep 13 fraction bits of the accumulator; in two levels, each tile's
 // P V is summed from zero and added to O in fp32.
