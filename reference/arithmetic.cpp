@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -45,7 +46,7 @@ int read_bounded(std::string_view value, int least, int most, std::string_view w
   return int(number);
 }
 
-constexpr int largest_count = 1 << 30;
+constexpr int largest_count = std::numeric_limits<int>::max();  // a tile may be a whole side, below 2^31 long
 
 std::string print_accumulation(const Accumulation& sum) {
   if (sum.kind == Accumulation::fp32) return "fp32";
