@@ -34,7 +34,7 @@ int64 sum_over_arrays(const Cost& cost, Term term) {
 
 constexpr std::string_view algorithms[] = {"standard", "rabe_staats", "flash1", "flash2", "flash3", "flash_decoding"};
 
-void refuse_word(bool is_there, const char* word) {
+void refuse_unpublished(bool is_there, const char* word) {
   if (is_there)
     throw UsageError("cost counts the algorithms as published, which have no `" + std::string(word) +
                      "`; leave the word out\n  example: flashproof cost 'bf16 b4 h16 q1024 k1024 d64 causal'");
@@ -82,13 +82,13 @@ void refuse_uncosted(const Problem& p, std::string_view algorithm, Pass pass, co
                      nearest_word(std::string(algorithm), costed_algorithms()) + "`?");
   if (schedule.tile.rows < 1 || schedule.tile.keys < 1 || schedule.parts < 1)
     throw UsageError("a tile has at least 1 row and 1 key, and there is at least 1 part");
-  refuse_word(p.softcap != 0, "softcap");
-  refuse_word(p.alibi != Alibi::none, "alibi");
-  refuse_word(p.bias.has_value(), "bias");
-  refuse_word(p.sink, "sink");
-  refuse_word(p.dropout.has_value(), "dropout");
-  refuse_word(p.descale, "descale");
-  refuse_word(p.paging.has_value(), "pages");
+  refuse_unpublished(p.softcap != 0, "softcap");
+  refuse_unpublished(p.alibi != Alibi::none, "alibi");
+  refuse_unpublished(p.bias.has_value(), "bias");
+  refuse_unpublished(p.sink, "sink");
+  refuse_unpublished(p.dropout.has_value(), "dropout");
+  refuse_unpublished(p.descale, "descale");
+  refuse_unpublished(p.paging.has_value(), "pages");
   if (pass == Pass::forward) return;
   if (!has_costed_backward(algorithm))
     throw UsageError(std::string(algorithm) + " has no backward of its own; leave `bwd` out");

@@ -44,19 +44,20 @@ Span seen_by(const Mask& mask, const Shape& s, int64 i) {
 }
 
 Visited without_mask(const Shape& s) {
-  return {s.n * s.m,
-          s.n * s.key_tiles,
-          s.m * s.row_tiles,
-          s.n * s.m,
-          s.m > 0 ? s.n : 0,
-          s.n * s.key_tiles,
-          s.n * s.full_parts,
-          s.m > 0 ? s.tile_rows : 0,
-          s.n > 0 ? s.tile_keys : 0,
-          s.tile_rows * s.tile_keys};
+  return {.area = s.n * s.m,
+          .rows = s.n * s.key_tiles,
+          .keys = s.m * s.row_tiles,
+          .visible = s.n * s.m,
+          .seeing = s.m > 0 ? s.n : 0,
+          .reaching = s.n * s.key_tiles,
+          .seeing_parts = s.n * s.full_parts,
+          .tile_rows = s.m > 0 ? s.tile_rows : 0,
+          .tile_keys = s.n > 0 ? s.tile_keys : 0,
+          .tile_area = s.tile_rows * s.tile_keys};
 }
 
-/// The visited tiles of the rows [first, first + rows): T_c-numbers [tiles.begin, tiles.end), which hold `keys` keys.
+/// Adds what is visited for the rows [first, first + rows): the tiles of keys, by number, from that of the first key that one
+/// of the rows sees to that of the last.
 void add_row_tile(const Shape& s, const Mask& mask, int64 first, int64 rows, int64 part_keys, Visited& v) {
   Span hull{s.m, 0};
   for (int64 i = first; i < first + rows; ++i) {
@@ -257,7 +258,7 @@ Cost flash2_forward_form(const Shape& s, const Visited& v, bool two_level) {
   return cost;
 }
 
-/// Parts visit every tile; X row-parts see a key. Then the parts of a row are combined.
+/// Parts visit every tile, hidden or not; then the parts of each row are combined.
 Cost flash_decoding_form(const Shape& s, const Visited& v) {
   if (s.parts == 1) return flash2_forward_form(s, v, false);
   Visited all = without_mask(s);
@@ -272,8 +273,9 @@ Cost flash_decoding_form(const Shape& s, const Visited& v) {
   o.divisions = x * e;
   o.comparisons += n_parts;
   cost[Array::q] = {.loaded = n_parts * s.d, .tile_bytes = s.input_bytes * s.tile_rows * s.d};
-  cost[Array::part_o] = {n_parts * e, n_parts * e, n_parts * e, 4 * s.tile_rows * e};
-  cost[Array::part_lse] = {n_parts, n_parts, n_parts, 4 * s.tile_rows};
+  cost[Array::part_o] = {
+      .loaded = n_parts * e, .stored = n_parts * e, .extent = n_parts * e, .tile_bytes = 4 * s.tile_rows * e};
+  cost[Array::part_lse] = {.loaded = n_parts, .stored = n_parts, .extent = n_parts, .tile_bytes = 4 * s.tile_rows};
   cost[Array::o].stored = s.n * e;
   cost[Array::lse] = {.stored = s.n, .extent = s.n};
   return cost;
