@@ -1,3 +1,4 @@
+// The table of the kernels by name.
 #include "kernels/builtin.h"
 
 namespace flashproof {
