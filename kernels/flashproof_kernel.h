@@ -206,33 +206,39 @@ typedef struct {
                                 size_t message_size);
 } flashproof_kernel;
 
-/* REJECTED with a reason for a dtype or head_dim outside the table's ranges and for values that no kernel can answer: sizes
- * below 1, kv_heads that does not divide heads, a scale or softcap that is not finite, a window below -1, a dropout rate outside
- * [0, 1). Else OK: first line of a supports(). */
+/* Why no kernel, or not this one, answers the problem; NULL if nothing speaks against it. Checked are sizes, dtypes and head dims
+ * within the table's ranges, kv_heads that divide heads, and numbers that are finite and in range. */
+static inline const char* flashproof_reason_against(const flashproof_kernel* kernel, const flashproof_problem* p) {
+  const int64_t multiple = kernel->head_dim_multiple > 1 ? kernel->head_dim_multiple : 1;
+  const int is_fp8 = p->dtype == FLASHPROOF_E4M3 || p->dtype == FLASHPROOF_E5M2;
+  if (p->struct_size != sizeof *p) return "another struct_size: built with another flashproof_kernel.h?";
+  if (p->dtype < 0 || p->dtype > FLASHPROOF_E5M2) return "unknown dtype: it is fp32, bf16, fp16, e4m3 or e5m2";
+  if (kernel->dtypes != 0 && !(kernel->dtypes >> p->dtype & 1)) return "this dtype is not supported";
+  if (p->out_dtype != (is_fp8 ? FLASHPROOF_BF16 : p->dtype)) return "out_dtype must be dtype, or bf16 for fp8";
+  if (p->descale && !is_fp8) return "descales are for fp8 alone";
+  if (p->batch < 1 || p->heads < 1 || p->kv_heads < 1) return "batch, heads and kv_heads must be at least 1";
+  if (p->heads % p->kv_heads != 0) return "kv_heads must divide heads";
+  if (p->head_dim < 1 || p->value_dim < 1) return "head_dim and value_dim must be at least 1";
+  if (p->head_dim % multiple != 0 || p->value_dim % multiple != 0)
+    return "head_dim or value_dim is not a multiple of what is supported";
+  if (kernel->max_head_dim > 0 && (p->head_dim > kernel->max_head_dim || p->value_dim > kernel->max_head_dim))
+    return "head_dim or value_dim is larger than supported";
+  if (p->max_seq_q < 0 || p->max_seq_k < 0 || p->total_q < 0 || p->total_k < 0) return "lengths must be at least 0";
+  if (p->page_size < 0) return "page_size must be at least 1, or 0 for keys without pages";
+  if (!isfinite(p->scale)) return "the scale must be finite";
+  if (!isfinite(p->softcap) || p->softcap < 0) return "the softcap must be finite and positive, or 0 for off";
+  if (p->window_left < -1 || p->window_right < -1) return "a window side is at least 0, or -1 for open";
+  if (p->alibi < 0 || p->alibi > 2) return "alibi is 0, 1 (slopes by head) or 2 (by entry and head)";
+  if (!(p->dropout_rate >= 0 && p->dropout_rate < 1)) return "the dropout rate must be in [0, 1)";
+  return NULL;
+}
+
+/* REJECTED with that reason, or OK: first line of a supports(). */
 static inline flashproof_status flashproof_check_problem(const flashproof_kernel* kernel, const flashproof_problem* p,
                                                          char* message, size_t message_size) {
-  const int64_t multiple = kernel->head_dim_multiple > 1 ? kernel->head_dim_multiple : 1;
-  const char* wrong = NULL;
-  if (p->dtype < 0 || p->dtype > FLASHPROOF_E5M2)
-    wrong = "unknown dtype";
-  else if (kernel->dtypes != 0 && !(kernel->dtypes >> p->dtype & 1))
-    wrong = "this dtype is not supported";
-  else if (p->batch < 1 || p->heads < 1 || p->kv_heads < 1 || p->head_dim < 1 || p->value_dim < 1)
-    wrong = "a size below 1";
-  else if (p->heads % p->kv_heads != 0)
-    wrong = "kv_heads does not divide heads";
-  else if (p->head_dim % multiple != 0 || p->value_dim % multiple != 0)
-    wrong = "head_dim is not a multiple of what is supported";
-  else if (kernel->max_head_dim > 0 && (p->head_dim > kernel->max_head_dim || p->value_dim > kernel->max_head_dim))
-    wrong = "head_dim is larger than supported";
-  else if (!isfinite(p->scale) || !isfinite(p->softcap) || p->softcap < 0)
-    wrong = "scale or softcap is not finite";
-  else if (p->window_left < -1 || p->window_right < -1)
-    wrong = "a window side below -1";
-  else if (!(p->dropout_rate >= 0 && p->dropout_rate < 1))
-    wrong = "dropout rate outside [0, 1)";
-  if (!wrong) return FLASHPROOF_OK;
-  snprintf(message, message_size, "%s", wrong);
+  const char* reason = flashproof_reason_against(kernel, p);
+  if (reason == NULL) return FLASHPROOF_OK;
+  snprintf(message, message_size, "%s", reason);
   return FLASHPROOF_REJECTED;
 }
 

@@ -371,22 +371,8 @@ bool is_fp8(int32_t dtype) { return dtype == FLASHPROOF_E4M3 || dtype == FLASHPR
 
 /// The reason why the problem is not taken; NULL if it is.
 const char* refusal(const flashproof_problem& p, const char* config) {
-  if (p.struct_size != sizeof p) return "flashproof_problem has another size: built with another flashproof_kernel.h";
+  if (const char* reason = flashproof_reason_against(gpu_standard_kernel(), &p)) return reason;
   if (config != nullptr && config[0] != 0) return "standard has no tunables: leave the config empty";
-  if (p.dtype < FLASHPROOF_FP32 || p.dtype > FLASHPROOF_E5M2) return "standard takes fp32, bf16, fp16, e4m3 and e5m2";
-  if (p.out_dtype != (is_fp8(p.dtype) ? FLASHPROOF_BF16 : p.dtype))
-    return "standard writes its outputs in the input's dtype, those of fp8 in bf16";
-  if (p.batch < 1 || p.heads < 1 || p.kv_heads < 1 || p.head_dim < 1 || p.value_dim < 1)
-    return "batch, heads and head dims must be at least 1";
-  if (p.max_seq_q < 0 || p.max_seq_k < 0 || p.total_q < 0 || p.total_k < 0) return "lengths must be at least 0";
-  if (p.page_size < 0) return "the page size must be at least 1, or 0 for keys without pages";
-  if (p.heads % p.kv_heads != 0) return "heads must be a multiple of kv_heads";
-  if (p.window_left < open_window || p.window_right < open_window) return "a window side is at least 0, or -1 for open";
-  if (!std::isfinite(p.scale)) return "the scale must be finite";
-  if (!std::isfinite(p.softcap) || p.softcap < 0) return "the softcap must be finite and positive, or 0 for off";
-  if (p.alibi < 0 || p.alibi > 2) return "alibi is 0, 1 (slopes by head) or 2 (by entry and head)";
-  if (p.descale != 0 && !is_fp8(p.dtype)) return "descales are for fp8 alone";
-  if (!(p.dropout_rate >= 0 && p.dropout_rate < 1)) return "the dropout rate must be in [0, 1)";
   const double grids[] = {score_grid(p).blocks(),
                           row_grid(p, p.head_dim).blocks(),
                           row_grid(p, p.value_dim).blocks(),

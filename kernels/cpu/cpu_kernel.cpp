@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstdio>
 #include <string_view>
 
@@ -19,22 +18,12 @@ void check(bool legal, const char* reason) {
 
 bool is_fp8(const flashproof_problem& p) { return p.dtype == FLASHPROOF_E4M3 || p.dtype == FLASHPROOF_E5M2; }
 
+/// Of what a table may leave out, the CPU kernels leave out nothing.
 void check_problem(const flashproof_problem& p) {
-  check(p.struct_size == sizeof(flashproof_problem), "problem has another struct_size: built against another header?");
-  check(p.dtype >= FLASHPROOF_FP32 && p.dtype <= FLASHPROOF_E5M2, "unknown dtype: use bf16, fp16, fp32, e4m3 or e5m2");
-  check(p.out_dtype == (is_fp8(p) ? FLASHPROOF_BF16 : p.dtype),
-        "the output dtype must be the input's, or bf16 for fp8");
-  check(is_fp8(p) || !p.descale, "descales are for fp8 alone");
-  check(p.batch >= 1 && p.heads >= 1 && p.kv_heads >= 1, "batch, heads and kv_heads must be at least 1");
-  check(p.heads % p.kv_heads == 0, "kv_heads must divide heads");
-  check(p.head_dim >= 1 && p.value_dim >= 1, "head_dim and value_dim must be at least 1");
-  check(p.max_seq_q >= 0 && p.max_seq_k >= 0 && p.total_q >= 0 && p.total_k >= 0, "lengths must not be negative");
-  check(p.page_size >= 0, "page_size must not be negative");
-  check(std::isfinite(p.scale), "scale must be finite");
-  check(p.window_left >= -1 && p.window_right >= -1, "a window side is at least 0, or -1 for open");
-  check(std::isfinite(p.softcap) && p.softcap >= 0, "softcap must be finite and positive, or 0 for off");
-  check(p.alibi >= 0 && p.alibi <= 2, "alibi is 0, 1 (slopes by head) or 2 (by entry and head)");
-  check(p.dropout_rate >= 0 && p.dropout_rate < 1, "dropout_rate must be in [0, 1)");
+  flashproof_kernel unlimited = {};
+  unlimited.dtypes = cpu_dtypes;
+  const char* reason = flashproof_reason_against(&unlimited, &p);
+  check(reason == nullptr, reason);
 }
 
 /// Turns what is thrown below the C interface into a status and a message.

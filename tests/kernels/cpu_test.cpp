@@ -202,6 +202,27 @@ TEST(cpu_kernels, refuse_with_a_reason) {
   }
 }
 
+TEST(kernel_header, refuses_what_its_table_leaves_out) {
+  flashproof_kernel kernel = {};
+  kernel.dtypes = 1u << FLASHPROOF_BF16;
+  kernel.max_head_dim = 128;
+  kernel.head_dim_multiple = 64;
+  const auto reason = [&](const char* problem) {
+    Case c;
+    c.problem = parse_problem(problem);
+    const Inputs in = make_inputs(c);
+    SmallCall small(in);
+    char message[256] = "";
+    const flashproof_status status = flashproof_check_problem(&kernel, &small.problem, message, sizeof message);
+    EXPECT_EQ(status == FLASHPROOF_OK, message[0] == 0) << message;
+    return std::string(message);
+  };
+  EXPECT_EQ(reason("bf16 d64/128"), "");
+  EXPECT_NE(reason("fp16 d64").find("dtype is not supported"), std::string::npos);
+  EXPECT_NE(reason("bf16 d64/32").find("multiple"), std::string::npos);
+  EXPECT_NE(reason("bf16 d192").find("larger"), std::string::npos);
+}
+
 Case small_fp8_case(DType dtype) {
   Case c = small_case();
   c.problem.dtype = dtype;
