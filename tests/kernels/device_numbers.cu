@@ -1,3 +1,4 @@
+// The launches, one element a thread; see device_numbers.h.
 #include "tests/kernels/device_numbers.h"
 
 #include <stdexcept>
