@@ -47,9 +47,24 @@ int moved_up(int descriptor) {
   return copy;
 }
 
+/// A program whose main() does not know the verb `worker` would start itself without end: a worker starts none.
+constexpr const char* worker_mark = "FLASHPROOF_IS_WORKER";
+
+std::vector<char*> worker_environment() {
+  static char mark[] = "FLASHPROOF_IS_WORKER=1";
+  std::vector<char*> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) variables.push_back(*variable);
+  variables.push_back(mark);
+  variables.push_back(nullptr);
+  return variables;
+}
+
 /// The worker program with the socket as input and output and the pipe as stdout and stderr; in its own process group,
 /// so that an interrupt on the terminal reaches the engine alone.
 int spawn(const std::string& kernel, int socket, int log) {
+  if (std::getenv(worker_mark) != nullptr)
+    throw std::runtime_error(
+        "a worker may not start workers: let main() serve the verb `worker`, or name flashproof in FLASHPROOF_PROGRAM");
   const char* program = std::getenv("FLASHPROOF_PROGRAM");
   if (program == nullptr) program = "/proc/self/exe";
   posix_spawn_file_actions_t files;
@@ -73,7 +88,7 @@ int spawn(const std::string& kernel, int socket, int log) {
   std::string words[] = {"flashproof", "worker", "--kernel", kernel};
   char* arguments[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(), nullptr};
   pid_t process = -1;
-  const int error = posix_spawn(&process, program, &files, &attributes, arguments, environ);
+  const int error = posix_spawn(&process, program, &files, &attributes, arguments, worker_environment().data());
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   if (error != 0)
