@@ -95,7 +95,8 @@ Judgement execute(const RunOnce& run_once, const LoadedKernel& kernel, const Job
     const std::vector<Run> runs = check.plan(job.c, subject);
     std::vector<RunResult> results;
     for (const Run& run : runs) results.push_back(result_of(run));
-    judgement.verdicts.push_back(check.judge(job.c, subject, runs, results));
+    const Verdict verdict = check.judge(job.c, subject, runs, results);
+    if (!verdict.check.empty()) judgement.verdicts.push_back(verdict);
     judgement.oracle_seconds += now() - start;
   }
   judgement.oracle_seconds -= judgement.kernel_seconds;

@@ -54,6 +54,13 @@ void fail(Verdict& verdict, const char* kind, const std::string& why) {
   verdict.why = why;
 }
 
+void fail_at(Verdict& verdict, const Where& where, const char* kind, const std::string& why) {
+  if (verdict.status == Status::fail) return;
+  verdict.where = where;
+  verdict.ratio = std::numeric_limits<double>::infinity();
+  fail(verdict, kind, why);
+}
+
 void judge_memory(Verdict& verdict, const MemoryReport& memory) {
   const struct {
     const char* kind;
@@ -69,17 +76,27 @@ void judge_memory(Verdict& verdict, const MemoryReport& memory) {
   }
 }
 
-void note_ratio(Verdict& verdict, const Problem& problem, OutputId output, int64_t index, double ratio) {
+bool note_ratio(Verdict& verdict, const Problem& problem, OutputId output, int64_t index, double ratio) {
   if (verdict.ratios.empty() || verdict.ratios.back().output != output) verdict.ratios.push_back({output, 0, -1});
   OutputRatio& worst = verdict.ratios.back();
   if (worst.index < 0 || ratio > worst.ratio) {
     worst.ratio = ratio;
     worst.index = index;
   }
-  if (ratio > verdict.ratio || (verdict.where.index < 0 && verdict.ratio == 0)) {
-    verdict.ratio = ratio;
-    verdict.where = locate(problem, output, index);
-  }
+  if (!(ratio > verdict.ratio || (verdict.where.index < 0 && verdict.ratio == 0))) return false;
+  verdict.ratio = ratio;
+  verdict.where = locate(problem, output, index);
+  return true;
+}
+
+void fail_as_worst(Verdict& verdict, const char* kind, const std::string& why) {
+  verdict.status = Status::fail;
+  verdict.kind = kind;
+  verdict.why = why;
+}
+
+Verdict unless_vacuous(Verdict verdict) {
+  return verdict.status == Status::pass && verdict.judged == 0 ? Verdict{} : verdict;
 }
 
 bool is_judged(const Subject& subject, const Problem& problem, OutputId output) {

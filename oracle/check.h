@@ -87,6 +87,7 @@ struct Check {
   const char* guarantee;  ///< one line for reports
   bool (*applies)(const Case&, const Subject&);
   std::vector<Run> (*plan)(const Case&, const Subject&);
+  /// A verdict with an empty `check` says that these results leave nothing to judge: no pass, and not counted.
   Verdict (*judge)(const Case&, const Subject&, std::span<const Run>, std::span<const RunResult>);
 };
 

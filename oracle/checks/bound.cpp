@@ -33,7 +33,7 @@ struct Judging {
   const Judgements nonfinite;
   Verdict verdict;
   double refined_work = 0;
-  int64_t overflow = 0, vacuous = 0;
+  int64_t overflow = 0, vacuous = 0, unrefined = 0;
 
   Judging(const Case& the_case, const Subject& the_subject, const Outputs& results)
       : c(the_case),
@@ -46,11 +46,26 @@ struct Judging {
 
 bool base_2(const Subject& subject) { return subject.conventions.lse_base == FLASHPROOF_LSE_BASE_2; }
 
-/// Multiply-adds that refining one element costs.
+/// Multiply-adds that refining one element costs, at most: its query row, or the rows that a sum over rows takes.
 double refining_cost(const Inputs& in, OutputId id) {
   const Problem& p = in.problem;
   const double row = double(max_used_length(p.k, p.batch)) * double(p.head_dim + p.value_dim);
-  return id == OutputId::o || id == OutputId::lse ? row : row * 2 * double(max_used_length(p.q, p.batch));
+  const int64_t rows = max_used_length(p.q, p.batch);
+  switch (id) {
+    case OutputId::o:
+    case OutputId::lse:
+      return row;
+    case OutputId::dq:
+      return 2 * row;
+    case OutputId::dk:
+    case OutputId::dv:
+      return 2 * row * double(rows * (p.heads / p.kv_heads));
+    case OutputId::dsink:
+      return 2 * row * double(rows * p.batch);
+    case OutputId::dbias:
+      break;
+  }
+  return 2 * row * double(rows * p.batch * p.heads);
 }
 
 /// All rows of a problem that is small enough; else a sample, with the rows where O is farthest from plain double.
@@ -63,19 +78,17 @@ Sample rows_to_judge(const Judging& j) {
   return sample(farthest_rows(j.in, j.outputs.o, sample_work, most_suspect_rows, j.c.recipe.seed));
 }
 
-/// Notes the ratio of an error to its bound, and of the output's largest the sizes behind it; returns it.
-double note_error(Judging& j, OutputId id, int64_t index, double error, double bound, double ulp) {
+/// Notes the ratio of an error to its bound, and of the output's largest the sizes behind it; true for the verdict's worst.
+bool note_error(Judging& j, OutputId id, int64_t index, double error, double bound, double ulp) {
   const double ratio = error == 0 ? 0 : bound == 0 ? infinity : error / bound;
-  note_ratio(j.verdict, j.in.problem, id, index, ratio);
+  const bool worst = note_ratio(j.verdict, j.in.problem, id, index, ratio);
   OutputRatio& largest = j.verdict.ratios.back();
   if (largest.index == index) largest.error = error, largest.bound = bound, largest.ulp = ulp;
-  return ratio;
+  return worst;
 }
 
 void fail_element(Judging& j, OutputId id, int64_t index, const char* kind, const std::string& what) {
-  if (j.verdict.status == Status::fail && j.verdict.ratio == infinity) return;
-  note_error(j, id, index, infinity, 0, 0);
-  fail(j.verdict, kind, print(locate(j.in.problem, id, index)) + what);
+  if (note_error(j, id, index, infinity, 0, 0)) fail_as_worst(j.verdict, kind, print(j.verdict.where) + what);
 }
 
 /// L (and O) of a row without keys and sink; true if that settles the element.
@@ -113,7 +126,10 @@ bool judge_nan(Judging& j, OutputId id, int64_t index, double result) {
 /// The enclosure refined until it decides, or as it is when the work allowed is spent.
 void refine(Judging& j, OutputId id, int64_t index, double result, double bound, double& mid, double& radius) {
   const double cost = refining_cost(j.in, id);
-  if (j.refined_work > 0 && j.refined_work + cost > refine_work) return;
+  if (j.refined_work > 0 && j.refined_work + cost > refine_work) {
+    ++j.unrefined;
+    return;
+  }
   j.refined_work += cost;
   for (double wanted = std::max(bound, std::numeric_limits<double>::min()) * 0x1p-10; wanted > 0; wanted *= 0x1p-40) {
     const Enclosure exact = enclose(j.in, id, index, wanted);
@@ -144,16 +160,14 @@ void judge_finite(Judging& j, OutputId id, int64_t index, double result, double 
     return;
   }
   const DType format = tensor_of(j.outputs, id).dtype;
-  const double error = std::abs(result - mid), largest_ratio = j.verdict.ratio;
-  const double ratio = note_error(j, id, index, error, bound, two ? ln_2 * ulp(format, mid / ln_2) : ulp(format, mid));
-  const bool worst = ratio > largest_ratio;
+  const double error = std::abs(result - mid);
+  const bool worst = note_error(j, id, index, error, bound, two ? ln_2 * ulp(format, mid / ln_2) : ulp(format, mid));
   if (!values.condition.empty() && bound >= values.condition[index] && values.condition[index] > 0) ++j.vacuous;
-  if (error - radius <= bound) return;
-  fail(j.verdict, "value", "");
-  if (worst || j.verdict.why.empty())
-    j.verdict.why = print(locate(j.in.problem, id, index)) + " is " + number_text(result) + ", exactly " +
-                    number_text(mid) + ": off by " + number_text(error) + ", bound " + number_text(bound) + " (" +
-                    number_text(ratio) + " times)";
+  if (error - radius > bound && worst)
+    fail_as_worst(j.verdict, "value",
+                  print(j.verdict.where) + " is " + number_text(result) + ", exactly " + number_text(mid) +
+                      ": off by " + number_text(error) + ", bound " + number_text(bound) + " (" +
+                      number_text(j.verdict.ratio) + " times)");
 }
 
 void judge_element(Judging& j, OutputId id, int64_t index, const OutputValues& values, double bound) {
@@ -228,7 +242,10 @@ void conclude(Judging& j, const Bounds& bounds) {
   } else if (v.undecided > 0) {
     v.status = Status::inconclusive;
     v.kind = "undecided";
-    v.why = std::to_string(v.undecided) + " elements lie so close to their bound that no precision tried could decide";
+    v.why =
+        std::to_string(v.undecided) + " elements lie so close to their bound that double cannot decide, nor 4096 bits";
+    if (j.unrefined > 0)
+      v.why += "; " + std::to_string(j.unrefined) + " of them were left at double, which took the work allowed";
   } else if (v.judged > 0) {
     v.why = "largest ratio at " + print(v.where);
   }

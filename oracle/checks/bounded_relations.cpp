@@ -97,11 +97,10 @@ void compare(Verdict& v, const Problem& p, const char* kind, OutputId id, int64_
   ++v.judged;
   const double error = std::abs(x.x - y.x);
   const double ratio = error == 0 ? 0 : !(error < infinity) || bound == 0 ? infinity : error / bound;
-  note_ratio(v, p, id, index, ratio);
-  if (ratio <= 1) return;
-  fail(v, kind,
-       print(locate(p, id, index)) + " is " + number_text(x.x) + ", and " + number_text(y.x) + " " + what + ": " +
-           number_text(error) + " apart, both bounds together " + number_text(bound));
+  if (!note_ratio(v, p, id, index, ratio) || ratio <= 1) return;
+  fail_as_worst(v, kind,
+                print(v.where) + " is " + number_text(x.x) + ", and " + number_text(y.x) + " " + what + ": " +
+                    number_text(error) + " apart, both bounds together " + number_text(bound));
 }
 
 /// Row `row` of the case against row `other` of the related problem, whose L is larger by `shift`.

@@ -11,10 +11,17 @@ extern const Check bound_check, readout_check, exact_inputs_check, isolation_che
 
 /// Makes the verdict a failure of this kind, unless it is one already.
 void fail(Verdict&, const char* kind, const std::string& why);
+/// The same for one element of an exact check: no ratio but infinity.
+void fail_at(Verdict&, const Where&, const char* kind, const std::string& why);
 /// Fails the verdict for what the call did to memory: "red-zone", "input-changed", "unwritten", "tail".
 void judge_memory(Verdict&, const MemoryReport&);
-/// Notes another ratio of one element: the output's worst, and the verdict's.
-void note_ratio(Verdict&, const Problem&, OutputId, int64_t index, double ratio);
+/// Notes another ratio of one element: the output's worst, and the verdict's. True where it is the verdict's worst so far.
+bool note_ratio(Verdict&, const Problem&, OutputId, int64_t index, double ratio);
+/// The verdict fails for the element noted last, its worst: `kind` and `why` are of the element that `where` names.
+void fail_as_worst(Verdict&, const char* kind, const std::string& why);
+
+/// A pass that compared nothing is no pass: the verdict, or one with an empty `check`.
+Verdict unless_vacuous(Verdict);
 
 /// Nine significant digits: enough to tell fp32 numbers apart.
 std::string number_text(double);

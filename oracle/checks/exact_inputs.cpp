@@ -12,7 +12,6 @@
 // Source: numerics.md 4.4.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "oracle/checks/checks.h"
 #include "reference/arithmetic.h"
@@ -97,14 +96,12 @@ Verdict judge(const Case&, const Subject& subject, std::span<const Run> runs, st
       if (result == right || v.status == Status::fail) continue;
       at.channel = c;
       at.index = row * p.value_dim + c;
-      v.where = at;
-      v.ratio = std::numeric_limits<double>::infinity();
-      fail(v, std::isfinite(result) ? "value" : "nan",
-           print(at) + " is " + number_text(result) + ", must be exactly " + number_text(right) +
-               ": with q = 0 and integer V over " + std::to_string(keys.end - keys.begin) + " keys nothing rounds");
+      fail_at(v, at, std::isfinite(result) ? "value" : "nan",
+              print(at) + " is " + number_text(result) + ", must be exactly " + number_text(right) +
+                  ": with q = 0 and integer V over " + std::to_string(keys.end - keys.begin) + " keys nothing rounds");
     }
   }
-  return v;
+  return unless_vacuous(v);
 }
 
 }  // namespace

@@ -100,11 +100,10 @@ void compare(Verdict& v, const Problem& p, OutputId id, const Tensor& a, const T
     if (power != 0 && (size < least || size > largest)) continue;
     ++v.judged;
     if (y == std::ldexp(x, power) || (std::isnan(x) && std::isnan(y)) || v.status == Status::fail) continue;
-    v.where = locate(p, id, n);
-    v.ratio = std::numeric_limits<double>::infinity();
-    fail(v, kind,
-         print(v.where) + " is " + number_text(x) + "; with " + change + " it is " + number_text(y) + ", must be " +
-             (power == 0 ? "the same" : "2^" + std::to_string(power) + " times that") + " bit for bit");
+    const Where at = locate(p, id, n);
+    fail_at(v, at, kind,
+            print(at) + " is " + number_text(x) + "; with " + change + " it is " + number_text(y) + ", must be " +
+                (power == 0 ? "the same" : "2^" + std::to_string(power) + " times that") + " bit for bit");
   }
 }
 
@@ -187,12 +186,6 @@ void judge_linearity(Verdict& v, const Case& c, const Subject& subject, std::spa
     for (OutputId id : {OutputId::dq, OutputId::dk}) compare_output(id, value_power + gradient_power);
 }
 
-/// Families that aim at scores make their data with the scale in mind.
-bool scale_applies(const Case& c, const Subject& subject) {
-  const bool aims = c.recipe.family >= Family::negative && c.recipe.family <= Family::cancelling;
-  return deterministic(subject) && (subject.features & FLASHPROOF_FEATURE_SCALE) && !aims && scale_of(c.problem) != 0;
-}
-
 std::vector<Run> plan_scale(const Case& c) {
   Run scaled{.c = c, .placement = {}, .scaling = {.q = query_power}};
   scaled.c.problem.scale = std::ldexp(scale_of(c.problem), -query_power);
@@ -200,19 +193,28 @@ std::vector<Run> plan_scale(const Case& c) {
 }
 
 /// Scores before the scale are multiples of 2^-(the grains of q and k), and scores are the same numbers: so is all that
-/// follows. Nothing is claimed where S itself is stored in fp16, whose range is short.
-void judge_scale(Verdict& v, const Case& c, const Subject& subject, std::span<const Run> runs,
-                 std::span<const RunResult> results) {
+/// follows. Nothing is claimed where S itself is stored in fp16, whose range is short. Families that aim at scores make
+/// their data with the scale in mind.
+bool scale_applies(const Case& c, const Subject& subject) {
   const Problem& p = c.problem;
-  const Inputs in = make_inputs(runs[0]), scaled = make_inputs(runs[1]);
+  const bool aims = c.recipe.family >= Family::negative && c.recipe.family <= Family::cancelling;
   const Arithmetic a = parse_arithmetic(subject.arithmetic);
+  const bool short_range = a.score_format == int(DType::fp16) || (a.score_format < 0 && p.dtype == DType::fp16);
+  if (!deterministic(subject) || !(subject.features & FLASHPROOF_FEATURE_SCALE) || aims || scale_of(p) == 0 ||
+      short_range)
+    return false;
+  const std::vector<Run> runs = plan_scale(c);
+  const Inputs in = make_inputs(runs[0]), scaled = make_inputs(runs[1]);
   const Magnitudes q = magnitudes_of(in.q), k = magnitudes_of(in.k);
   const double scale = std::abs(double(scale_of(p)));
-  const bool short_range = a.score_format == int(DType::fp16) || (a.score_format < 0 && p.dtype == DType::fp16);
-  const bool provable = !short_range && q.finite && k.finite && is_scaled(in.q, scaled.q, query_power) &&
-                        q.grain + k.grain + std::abs(std::log2(scale)) + one_more_rounding <= deepest &&
-                        q.largest * k.largest * double(p.head_dim) * std::max(scale, 1.0) < largest_sum;
-  if (!provable) return;
+  return q.finite && k.finite && is_scaled(in.q, scaled.q, query_power) &&
+         q.grain + k.grain + std::abs(std::log2(scale)) + one_more_rounding <= deepest &&
+         q.largest * k.largest * double(p.head_dim) * std::max(scale, 1.0) < largest_sum;
+}
+
+void judge_scale(Verdict& v, const Case& c, const Subject& subject, std::span<const Run>,
+                 std::span<const RunResult> results) {
+  const Problem& p = c.problem;
   const std::vector<uint8_t> undefined = undefined_rows(c, subject);
   for (OutputId id : {OutputId::o, OutputId::lse, OutputId::dv})
     if (is_judged(subject, p, id))

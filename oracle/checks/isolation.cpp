@@ -5,7 +5,6 @@
 // hides from every row. Outputs must be the same bits (all NaN count as one); red zones and inputs untouched; every output
 // element written; tails as the convention says. Gradients of a kernel that is not deterministic are not compared.
 #include <cmath>
-#include <limits>
 
 #include "oracle/checks/checks.h"
 
@@ -28,11 +27,10 @@ void compare(Verdict& v, const Case& c, OutputId id, const Tensor& a, const Tens
   for (int64_t n = 0; n < a.size(); ++n) {
     ++v.judged;
     if (same(a, b, n) || v.status == Status::fail) continue;
-    v.where = locate(c.problem, id, n);
-    v.ratio = std::numeric_limits<double>::infinity();
-    fail(v, "leak",
-         print(v.where) + " is " + number_text(a.at(n)) + " with NaN outside the tensors and " + number_text(b.at(n)) +
-             " with noise there and the largest numbers in hidden keys: something it must not read changed it");
+    const Where at = locate(c.problem, id, n);
+    fail_at(v, at, "leak",
+            print(at) + " is " + number_text(a.at(n)) + " with NaN outside the tensors and " + number_text(b.at(n)) +
+                " with noise there and the largest numbers in hidden keys: something it must not read changed it");
   }
 }
 

@@ -5,7 +5,6 @@
 // arithmetic: 1/n is far above the least number of every output format. ceil(Sk / value_dim) calls show all keys.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "oracle/checks/checks.h"
 #include "reference/arithmetic.h"
@@ -50,18 +49,16 @@ void judge_element(Verdict& v, const Problem& p, const Packing& packing, int64_t
   ++v.judged;
   if (seen ? o > 0 && o <= 1 : o == 0) return;
   if (v.status == Status::fail) return;
-  v.ratio = std::numeric_limits<double>::infinity();
-  v.where = at;
   const std::string key = "key " + std::to_string(j) + " of row i=" + std::to_string(at.position) +
                           " (b=" + std::to_string(at.b) + " h=" + std::to_string(at.head) + ")";
   if (!std::isfinite(o))
-    fail(v, "nan", print(at) + " is not finite with q = 0 and one-hot V");
+    fail_at(v, at, "nan", print(at) + " is not finite with q = 0 and one-hot V");
   else if (seen)
-    fail(v, "missing-key", key + " is visible and has no weight: " + print(at) + " is " + number_text(o));
+    fail_at(v, at, "missing-key", key + " is visible and has no weight: " + print(at) + " is " + number_text(o));
   else
-    fail(v, "hidden-key",
-         key + (j < seq_k ? " is hidden" : " does not exist") + " and has weight: " + print(at) + " is " +
-             number_text(o));
+    fail_at(v, at, "hidden-key",
+            key + (j < seq_k ? " is hidden" : " does not exist") + " and has weight: " + print(at) + " is " +
+                number_text(o));
 }
 
 Verdict judge(const Case&, const Subject& subject, std::span<const Run> runs, std::span<const RunResult> results) {
@@ -93,7 +90,7 @@ Verdict judge(const Case&, const Subject& subject, std::span<const Run> runs, st
   if (all > int64_t(runs.size()))
     v.assumed += (v.assumed.empty() ? "" : "; ") + std::to_string(runs.size()) + " of " + std::to_string(all) +
                  " chunks of keys read";
-  return v;
+  return unless_vacuous(v);
 }
 
 }  // namespace

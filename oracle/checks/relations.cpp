@@ -7,9 +7,10 @@
 //           split        the keys in two parts, merged by their L: O and L of the whole
 //           decode       the last query alone: the last row of the whole
 //
-// One relation a case, chosen by the data seed among those that apply. Exact ones want equal bits
-// of a deterministic kernel, and see what is far below any rounding bound. Bounded ones allow the sum of both runs' bounds, and
-// use no exact value: they would see a mistake of the oracle's, too.
+// One relation a case, chosen by the data seed among those that apply. Exact ones want equal bits of a deterministic
+// kernel, and see what is far below any rounding bound. Bounded ones allow the sum of both runs' bounds, and use no exact
+// value: they would see a mistake of the oracle's, too. Where the kernel refuses the related problem, or a format may
+// overflow, there is no verdict.
 #include <algorithm>
 
 #include "oracle/checks/related_case.h"
@@ -23,15 +24,12 @@ constexpr const Relation* relations[] = {&linearity_relation,   &scale_relation,
 
 /// Each relation has a number by the seed, and the least that applies wins: reducing a case seldom changes which it is.
 const Relation* relation_of(const Case& c, const Subject& subject) {
-  const Relation* chosen = nullptr;
-  uint64_t least = UINT64_MAX;
-  for (size_t n = 0; n < std::size(relations); ++n) {
-    const uint64_t number = choose(c, 8 + n, UINT64_MAX);
-    if (number >= least || !relations[n]->applies(c, subject)) continue;
-    least = number;
-    chosen = relations[n];
-  }
-  return chosen;
+  std::pair<uint64_t, const Relation*> by_number[std::size(relations)];
+  for (size_t n = 0; n < std::size(relations); ++n) by_number[n] = {choose(c, 8 + n, UINT64_MAX), relations[n]};
+  std::sort(std::begin(by_number), std::end(by_number));
+  for (const auto& [number, relation] : by_number)
+    if (relation->applies(c, subject)) return relation;
+  return nullptr;
 }
 
 bool applies(const Case& c, const Subject& subject) { return relation_of(c, subject) != nullptr; }
@@ -49,11 +47,8 @@ Verdict judge(const Case& c, const Subject& subject, std::span<const Run> runs, 
   const bool refused =
       std::any_of(results.begin(), results.end(), [](const RunResult& r) { return r.status == RunStatus::rejected; });
   if (!refused) relation.judge(v, c, subject, runs, results);
-  if (v.status == Status::pass)
-    v.why = std::string(relation.name) + (refused         ? ": the kernel refuses the related problem"
-                                          : v.judged == 0 ? ": nothing here to judge"
-                                                          : ": holds");
-  return v;
+  if (v.status == Status::pass) v.why = std::string(relation.name) + ": holds";
+  return unless_vacuous(v);
 }
 
 }  // namespace

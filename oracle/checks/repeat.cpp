@@ -8,7 +8,6 @@
 // O, L, dQ, dK and dV must be the same bits (all NaN count as one), dsink and dbias too where the batch stays. A kernel that
 // promises nothing is not judged: each of its runs must keep its bound, which is the check `bound`.
 #include <cmath>
-#include <limits>
 
 #include "oracle/checks/checks.h"
 #include "oracle/checks/related_case.h"
@@ -84,9 +83,8 @@ void compare(Verdict& v, const Case& c, OutputId id, const Tensor& first, Stretc
     ++v.judged;
     const double x = first.at(index), y = second.at(n);
     if (first.bits(index) == second.bits(n) || (std::isnan(x) && std::isnan(y)) || v.status == Status::fail) continue;
-    v.where = locate(c.problem, id, index);
-    v.ratio = std::numeric_limits<double>::infinity();
-    fail(v, kind, print(v.where) + " is " + number_text(x) + ", and " + number_text(y) + " " + what);
+    const Where where = locate(c.problem, id, index);
+    fail_at(v, where, kind, print(where) + " is " + number_text(x) + ", and " + number_text(y) + " " + what);
   }
 }
 
@@ -120,7 +118,7 @@ Verdict judge(const Case& c, const Subject& subject, std::span<const Run> runs, 
     const Stretch part = batch ? part_of_entry(c.problem, id, first, entry) : Stretch{0, first.size()};
     compare(v, c, id, first, part, tensor_of(results[1].outputs, id), undefined, kinds[change], what[change]);
   }
-  return v;
+  return unless_vacuous(v);
 }
 
 }  // namespace

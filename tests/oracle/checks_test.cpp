@@ -61,6 +61,30 @@ TEST(BoundCheck, NamesTheWorstElement) {
   EXPECT_NE(verdict.why.find("O[b=0 i=3 h=1 c=7] is 5"), std::string::npos) << verdict.why;
 }
 
+TEST(BoundCheck, SpeaksOfOneElementWhateverFails) {
+  const std::string text = "bf16 h2 q9 k40 d16 data=normal seed=5";
+  const Fault two_outputs = [](const PlannedRun&, const Inputs&, RunResult& r) {
+    r.outputs.o.set_bits(40, encode(DType::bf16, 5));
+    r.outputs.lse.set_bits(3, nan_bits(DType::fp32));
+    r.outputs.lse.set_bits(7, infinity_bits(DType::fp32));
+  };
+  const Verdict verdict = judged("bound", text, two_outputs);
+  EXPECT_EQ(print(verdict.where), "L[b=0 i=1 h=1]");
+  EXPECT_EQ(verdict.kind, "nan");
+  EXPECT_TRUE(verdict.why.starts_with(print(verdict.where))) << verdict.why;
+}
+
+/// 694 elements of dQ are exactly 0 by cancellation, with bounds of some 2^-120.
+TEST(BoundCheck, DecidesManyExactCancellations) {
+  const Case c = parse_case(
+      "e4m3 h5/1 q297 k21 d8 dropout=0.25@3547936300167266135 bwd=exact data=integers "
+      "seed=12185172830735951894");
+  const SimulatedKernel kernel{test::Algorithm::flash3, {64, 64}};
+  const Verdict verdict = judged("bound", c, kernel, subject_of(kernel, c.problem));
+  EXPECT_EQ(verdict.status, Status::pass) << verdict.why;
+  EXPECT_EQ(verdict.undecided, 0);
+}
+
 TEST(BoundCheck, FollowsConventions) {
   const Case c = parse_case("bf16 q4 k2 d8 causal data=normal");  // rows 0 and 1 see no key
   const SimulatedKernel kernel;

@@ -166,6 +166,29 @@ TEST(RelationsTest, FollowTheBaseOfL) {
   }
 }
 
+TEST(RelationsTest, SpeakOfOneElement) {
+  const Fault two_wrong = [](const PlannedRun& run, const Inputs&, RunResult& r) {
+    if (run.c.maps.keys.empty()) return;
+    r.outputs.lse.set_bits(0, encode(DType::fp32, r.outputs.lse.at(0) + 0.01));
+    r.outputs.o.set_bits(0, encode(DType::bf16, 100));
+  };
+  const Verdict verdict =
+      judged("relations", seeded("relations", "bf16 h2 q9 k40 d8 data=normal", "permutation", two_wrong), two_wrong);
+  EXPECT_EQ(verdict.where.output, OutputId::o);
+  EXPECT_TRUE(verdict.why.starts_with(print(verdict.where))) << verdict.why;
+}
+
+TEST(RelationsTest, GiveNoVerdictWhereNothingIsJudged) {
+  for (const char* id : {"repeat", "relations"}) EXPECT_EQ(judged(id, parse_case("bf16 q0 k40 d8")).check, "") << id;
+  const Case c = seeded("relations", "bf16 h2 q9 k40 d8 data=normal", "shift");
+  const Fault refusal = [](const PlannedRun& run, const Inputs&, RunResult& r) {
+    if (run.c.problem.bias) r = {.status = RunStatus::rejected, .message = "", .outputs = {}, .memory = {}};
+  };
+  EXPECT_EQ(judged("relations", c, refusal).check, "");
+  const Fault stray_write = [](const PlannedRun&, const Inputs&, RunResult& r) { r.memory.red_zone = "o: byte 3"; };
+  EXPECT_EQ(judged("relations", parse_case("bf16 q0 k40 d8"), stray_write).kind, "red-zone");
+}
+
 /// dQ and dK too, where the conditions hold.
 TEST(RelationsTest, AreNotVacuous) {
   std::set<std::string> relations;
