@@ -16,7 +16,7 @@ namespace flashproof {
 
 struct Settings {
   std::vector<std::string> kernels;
-  std::vector<std::string> checks;  ///< ids; empty: all
+  std::vector<std::string> checks;  ///< ids; empty: all, of `repeat` and `relations` one a case
   std::vector<std::string> data;    ///< safetensors files or folders of them; empty: generated data
   uint64_t seed = 1;
   int64_t cases = 0;           ///< stop after this many; 0: no limit

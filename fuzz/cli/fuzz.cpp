@@ -162,7 +162,8 @@ void add_fuzz(CommandLine& line) {
       .option("--seed", s.seed, "seed of the campaign (1); equal seeds give equal cases")
       .option("--out", s.directory, "folder of the campaign (flashproof-campaigns/TIME)")
       .flag("--resume", s.resume, "go on with the campaign in --out (the newest without); no case is lost or run twice")
-      .list("--check", s.checks, "only these checks (`flashproof list checks`)")
+      .list("--check", s.checks,
+            "only these checks (`flashproof list checks`); without, all, of repeat and relations one a case")
       .list("--data", s.data, "safetensors files or folders of them, instead of generated data")
       .option("--jobs", s.jobs, "engine threads, each with its own workers (one a core)")
       .number("--work", o->work, "multiply-adds of a case, about (3e6)")

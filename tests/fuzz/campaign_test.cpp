@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "reference/errors.h"
@@ -50,6 +51,24 @@ TEST(Campaign, RecordsTheSameWithOneThreadAndWithSeveral) {
     EXPECT_EQ(end.summary.cases, 24);
   }
   EXPECT_EQ(records_of(folder / "1"), records_of(folder / "3"));
+}
+
+TEST(Campaign, TakesRepeatOrRelationsOfEachCaseUnlessNamed) {
+  const Folder folder;
+  Settings settings;
+  settings.kernels = {"cpu:flash2"};
+  settings.cases = 12, settings.seconds = 0, settings.work = 1e4, settings.jobs = 1;
+  const auto checks_run = [&](const std::string& name) {
+    settings.directory = folder / name;
+    return run_campaign(settings, never, {}).summary.checks_run;
+  };
+  std::map<std::string, int64_t> all = checks_run("all");
+  EXPECT_GT(all["repeat"], 0);
+  EXPECT_GT(all["relations"], 0);
+  EXPECT_LE(all["repeat"] + all["relations"], 12);
+  settings.checks = {"repeat", "relations"};
+  std::map<std::string, int64_t> named = checks_run("named");
+  EXPECT_GT(named["repeat"] + named["relations"], 12);
 }
 
 Record failing(int64_t index, const std::string& text, double ratio) {
