@@ -30,6 +30,7 @@ void observe_check(const RunOnce& run_once, const LoadedKernel& kernel, const Ca
   std::string reason;
   if (observing_work(c.problem) > most_work || !supports(kernel, c.problem, config, reason)) return;
   const Subject subject = subject_of(kernel, c.problem, config);
+  if (!check_named(check).applies(c, subject)) return;
   for (const Run& run : check_named(check).plan(c, subject)) {
     if (run.mutation != IllegalMutation::none) continue;
     std::optional<Observation> o = observed(run_once, kernel, config, run, check == "exact_inputs");
