@@ -52,7 +52,7 @@ std::string quoted(const std::string& text) { return "'" + text + "'"; }
 
 Status Judgement::status() const {
   if (!rejected.empty()) return Status::rejected;
-  Status worst = Status::pass;
+  Status worst = verdicts.empty() ? Status::inconclusive : Status::pass;
   const auto rank = [](Status s) {
     return s == Status::fail ? 3 : s == Status::inconclusive ? 2 : s == Status::rejected ? 1 : 0;
   };

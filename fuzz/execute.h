@@ -22,7 +22,7 @@ struct Judgement {
   std::string rejected;  ///< reason; "" = not rejected
   Subject subject;       ///< what the kernel declared for the case; of a rejected one its name and config alone
   double kernel_seconds = 0, oracle_seconds = 0;
-  /// The worst status: fail before inconclusive before rejected before pass.
+  /// The worst status: fail before inconclusive before rejected before pass; inconclusive where no check had anything to judge.
   Status status() const;
   /// First verdict that failed, or nullptr.
   const Verdict* failure() const;

@@ -107,6 +107,7 @@ void add(Summary& summary, const Record& record) {
   summary.kernel_seconds += record.kernel_seconds;
   summary.oracle_seconds += record.oracle_seconds;
   if (!record.rejected.empty()) ++kernel.reasons["rejected: " + record.rejected];
+  if (record.rejected.empty() && record.verdicts.empty()) ++kernel.reasons["inconclusive: nothing to judge"];
   for (const Verdict& verdict : record.verdicts) {
     ++summary.checks;
     ++summary.checks_run[verdict.check];

@@ -134,6 +134,8 @@ std::string page_of(const Execution& e) {
                                  e.job.config.empty() ? "" : " with " + e.job.config);
   if (!e.judgement.rejected.empty()) page += "  the kernel does not take this problem: " + e.judgement.rejected + "\n";
   for (const Verdict& verdict : e.judgement.verdicts) page += page_of(verdict);
+  if (e.judgement.rejected.empty() && e.judgement.verdicts.empty())
+    page += "  no check that was asked for has anything to judge in this case\n";
   if (!e.runs.empty())
     page += "arithmetic    " +
             (e.subject.arithmetic.empty() ? "unknown: the bound takes the worst case" : e.subject.arithmetic) + "\n";

@@ -21,6 +21,16 @@ TEST(Execute, FindsStateAndWorkspaceByRepetition) {
   EXPECT_EQ(kind("reads_workspace"), "workspace");
 }
 
+TEST(Execute, IsInconclusiveWhereNoCheckHasAnythingToJudge) {
+  const LoadedKernel& kernel = load_kernel("cpu:flash2");
+  Worker worker(kernel.name, {});
+  const Case no_rows = parse_case("bf16 q0 k40 d8");
+  const Judgement relations = execute(worker, kernel, {no_rows, "", {"relations"}});
+  EXPECT_TRUE(relations.verdicts.empty());
+  EXPECT_EQ(relations.status(), Status::inconclusive);
+  EXPECT_EQ(execute(worker, kernel, {no_rows, "", {}}).status(), Status::pass);
+}
+
 TEST(WorkerProtocol, CarriesWhatTellsRunsApart) {
   Request request;
   request.run = {.c = parse_case("bf16 h2 q5 k6 d8 data=normal seed=3"),
