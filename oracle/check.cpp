@@ -133,17 +133,20 @@ std::optional<double> empty_lse(const Subject& subject) {
   }
 }
 
+bool sees_no_key(const Inputs& in, const Where& at) {
+  for (int64_t j = 0; j < in.packing.seq_k(at.b); ++j)
+    if (sees(in, at.b, at.head, at.position, j)) return false;
+  return true;
+}
+
 std::vector<uint8_t> undefined_rows(const Case& c, const Subject& subject) {
   std::vector<uint8_t> undefined;
   if ((empty_o_defined(subject) && empty_lse(subject)) || c.problem.sink) return undefined;
   const Inputs in = make_inputs(c);
   for (int64_t b = 0; b < c.problem.batch; ++b)
     for (int64_t i = 0; i < in.packing.seq_q(b); ++i)
-      for (int64_t h = 0; h < c.problem.heads; ++h) {
-        bool sees_any = false;
-        for (int64_t j = 0; j < in.packing.seq_k(b) && !sees_any; ++j) sees_any = sees(in, b, h, i, j);
-        undefined.push_back(!sees_any);
-      }
+      for (int64_t h = 0; h < c.problem.heads; ++h)
+        undefined.push_back(sees_no_key(in, {.b = b, .position = i, .head = h}));
   return undefined;
 }
 

@@ -13,12 +13,6 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double ln_2 = 0x1.62e42fefa39efp-1;
 
-bool sees_no_key(const Inputs& in, const Where& at) {
-  for (int64_t j = 0; j < in.packing.seq_k(at.b); ++j)
-    if (sees(in, at.b, at.head, at.position, j)) return false;
-  return true;
-}
-
 /// Rows whose O or L the kernel leaves undefined are not judged; L of such rows may be declared to be another number.
 bool undefined_here(const Observation& o, OutputId id, int64_t index, double& truth) {
   if (id == OutputId::lse && truth == -infinity) {

@@ -105,13 +105,6 @@ bool judge_empty(Judging& j, OutputId id, int64_t index, double result, double e
   return true;
 }
 
-bool sees_no_key(const Inputs& in, int64_t index) {
-  const Where at = locate(in.problem, OutputId::o, index);
-  for (int64_t j = 0; j < in.packing.seq_k(at.b); ++j)
-    if (sees(in, at.b, at.head, at.position, j)) return false;
-  return true;
-}
-
 /// NaN where it must be.
 bool judge_nan(Judging& j, OutputId id, int64_t index, double result) {
   const Judgement judgement = j.nonfinite.at(id, index);
@@ -174,7 +167,9 @@ void judge_element(Judging& j, OutputId id, int64_t index, const OutputValues& v
   const double result = tensor_of(j.outputs, id).at(index);
   if (judge_nan(j, id, index, result)) return;
   if (judge_empty(j, id, index, result, values.mid[index])) return;
-  if (id == OutputId::o && !empty_o_defined(j.subject) && !j.in.problem.sink && sees_no_key(j.in, index)) return;
+  if (id == OutputId::o && !empty_o_defined(j.subject) && !j.in.problem.sink &&
+      sees_no_key(j.in, locate(j.in.problem, id, index)))
+    return;
   if (bound == infinity) {
     ++j.overflow;
     return;

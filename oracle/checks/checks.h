@@ -33,6 +33,8 @@ std::string undefined_conventions(const Subject&);
 /// L of a row without keys and sink in the kernel's convention; nothing where it is undefined.
 std::optional<double> empty_lse(const Subject&);
 bool empty_o_defined(const Subject&);
+/// Whether the query row (at.b, at.head, at.position) sees no key.
+bool sees_no_key(const Inputs&, const Where& at);
 /// Rows of [total_q, H] whose O or L the kernel leaves undefined: those without keys and sink. Empty where it defines both.
 std::vector<uint8_t> undefined_rows(const Case&, const Subject&);
 
