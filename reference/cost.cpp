@@ -40,6 +40,19 @@ void refuse_unpublished(bool is_there, const char* word) {
                      "`; leave the word out\n  example: flashproof cost 'bf16 b4 h16 q1024 k1024 d64 causal'");
 }
 
+constexpr int64 largest_parts = 4096, largest_tile_side = (int64(1) << 31) - 1;
+
+/// No sum is larger than 24 times the products with a row's head dims, at a tile of one score: all are below 2^63.
+void refuse_overflow(const Problem& p, const Schedule& schedule) {
+  double products = 0;
+  for (const auto& [lengths, entries] : entries_by_length(p))
+    products += double(entries) * double(p.heads) * double(lengths.first) * double(lengths.second + schedule.parts) *
+                double(p.head_dim + p.value_dim + 4);
+  if (products > double(int64(1) << 57))
+    throw UsageError(
+        "the problem costs more than cost can count (2^63); make a length, the batch or the heads smaller");
+}
+
 }  // namespace
 
 int64 other_operations(const Operations& o) {
@@ -82,6 +95,10 @@ void refuse_uncosted(const Problem& p, std::string_view algorithm, Pass pass, co
                      nearest_word(std::string(algorithm), costed_algorithms()) + "`?");
   if (schedule.tile.rows < 1 || schedule.tile.keys < 1 || schedule.parts < 1)
     throw UsageError("a tile has at least 1 row and 1 key, and there is at least 1 part");
+  if (schedule.tile.rows > largest_tile_side || schedule.tile.keys > largest_tile_side)
+    throw UsageError("a tile has at most " + std::to_string(largest_tile_side) + " rows and keys");
+  if (schedule.parts > largest_parts) throw UsageError("there are at most " + std::to_string(largest_parts) + " parts");
+  refuse_overflow(p, schedule);
   refuse_unpublished(p.softcap != 0, "softcap");
   refuse_unpublished(p.alibi != Alibi::none, "alibi");
   refuse_unpublished(p.bias.has_value(), "bias");
