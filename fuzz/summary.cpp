@@ -174,7 +174,13 @@ std::vector<Witness> read_witnesses(const std::string& directory) {
   for (const auto& entry : fs::recursive_directory_iterator(folder))
     if (entry.path().filename() == "smallest.json") files.push_back(entry.path());
   std::sort(files.begin(), files.end());
-  for (const fs::path& file : files) witnesses.push_back(parse_witness(read_file(file)));
+  for (const fs::path& file : files) {
+    try {
+      witnesses.push_back(parse_witness(read_file(file)));
+    } catch (const UsageError& error) {
+      throw UsageError(file.string() + ": " + error.what());
+    }
+  }
   return witnesses;
 }
 
