@@ -164,6 +164,8 @@ Outcome outcome_of(const Confirmed& confirmed, const std::vector<KnownFinding>& 
 
 int gate(Options o) {
   Settings& s = o.settings;
+  if (s.cases == 0)
+    throw UsageError("--cases: gate needs at least 1 case\n  example: flashproof gate ./mine.so --cases 300");
   const std::vector<KnownFinding> known = o.known.empty() ? std::vector<KnownFinding>{} : read_known_findings(o.known);
   std::string folder = o.regressions;
   if (folder.empty() && fs::is_directory("tests/regressions")) folder = "tests/regressions";
