@@ -5,7 +5,6 @@
 #include <new>
 
 #include "fuzz/build_info.h"
-#include "fuzz/cli/options.h"
 #include "fuzz/cli/verbs.h"
 #include "reference/errors.h"
 
@@ -30,7 +29,6 @@ bool output_lost() { return !std::cout.flush() || std::fflush(stdout) != 0 || st
 
 int main(int count, char** words) {
   using namespace flashproof;
-  handle_interrupts();
   try {
     CommandLine line(version());
     for (const auto add :

@@ -7,6 +7,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <sstream>
 
 #include "fuzz/mutant_manifest.h"
@@ -25,7 +26,12 @@ void note_interrupt(int signal) {
 
 }  // namespace
 
-const std::atomic<bool>& interrupt_flag() { return interrupted; }
+/// Only what asks for the flag is asked to end by it: a signal ends the other verbs at once.
+const std::atomic<bool>& interrupt_flag() {
+  static std::once_flag once;
+  std::call_once(once, handle_interrupts);
+  return interrupted;
+}
 void handle_interrupts() {
   for (int signal : {SIGINT, SIGTERM}) std::signal(signal, note_interrupt);
 }

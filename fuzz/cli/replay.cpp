@@ -24,9 +24,9 @@ struct Options {
 int repeat(const std::function<Execution()>& run, const Options& o) {
   Status worst = Status::pass;
   std::string first_hash;
-  int64_t different = 0;
+  int64_t different = 0, n = 0;
   std::vector<JsonText> json;
-  for (int64_t n = 0; n < o.repeat && !interrupt_flag(); ++n) {
+  for (; n < o.repeat && !interrupt_flag(); ++n) {
     const Execution e = run();
     const Status status = e.judgement.status();
     if (n == 0) first_hash = output_hash(e);
@@ -41,7 +41,8 @@ int repeat(const std::function<Execution()>& run, const Options& o) {
   if (o.json)
     fmt::print("{}\n", json_array(json).text());
   else
-    fmt::print("repeated      {} times, {} with other bits or another verdict\n", o.repeat, different);
+    fmt::print("repeated      {} times, {} with other bits or another verdict\n", n, different);
+  if (n < o.repeat) return 130;
   // A verdict that changes from run to run decides nothing.
   return different > 0 && worst != Status::fail ? 2 : exit_code(worst);
 }

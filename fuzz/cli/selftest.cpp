@@ -106,6 +106,7 @@ int selftest(bool json) {
   std::vector<JsonText> list;
   bool passed = true;
   const auto report = [&](const TestResult& result) {
+    if (interrupt_flag()) return;  // the campaign was cut short
     passed &= result.passed;
     list.push_back(json_object({{"test", result.test}, {"passed", result.passed}, {"figure", result.figure}}));
     if (!json)
@@ -118,6 +119,7 @@ int selftest(bool json) {
   report(right_kernel_passes());
   report(planted_bug_is_found());
   report(floating_point());  // the kernels have run by now
+  if (interrupt_flag()) return 130;
   if (json) fmt::print("{}\n", json_object({{"passed", passed}, {"tests", json_array(list)}}).text());
   return passed ? 0 : 70;
 }
