@@ -43,7 +43,8 @@ std::vector<Case> read_regressions(const std::string& folder) {
     int64_t number = 0;
     for (std::string line; std::getline(lines, line);) {
       ++number;
-      if (line.find_first_not_of(" \t") == std::string::npos || line[0] == '#') continue;
+      const size_t first = line.find_first_not_of(" \t\r");
+      if (first == std::string::npos || line[first] == '#') continue;
       try {
         cases.push_back(parse_case(line));
       } catch (const UsageError& error) {
