@@ -1,4 +1,6 @@
 // `report` and `status`: what is in a campaign's directory.
+#include <filesystem>
+
 #include <fmt/format.h>
 
 #include "fuzz/campaign_directory.h"
@@ -46,6 +48,11 @@ int report(const Options& o) {
     wanted.push_back(&format_named(name));
   if (wanted.size() > 1 && o.out.empty()) throw UsageError("several formats need a folder: --out DIR");
   const Report report = read_report(campaign_of(o));
+  if (!o.out.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(o.out, error);
+    if (error) throw UnavailableError("cannot create " + o.out + ": " + error.message());
+  }
   for (const Format* format : wanted) {
     if (o.out.empty())
       fmt::print("{}", format->write(report));
