@@ -115,7 +115,12 @@ std::string hex_float(double value) {
   return text;
 }
 
-double parse_hex_float(const std::string& text) { return std::strtod(text.c_str(), nullptr); }
+double parse_hex_float(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0') throw UsageError("`" + text + "` is no number");
+  return value;
+}
 
 Status Record::status() const {
   Judgement judgement;
