@@ -144,7 +144,7 @@ void draw_dims(Problem& p, const LoadedKernel& kernel, const FeatureSet& on) {
   p.value_dim = p.head_dim;
   for (int attempt = 0; on[int(Feature::value_dim)] && p.value_dim == p.head_dim && attempt < 20; ++attempt)
     p.value_dim = draw();
-  p.kv_heads = one_of<int64_t>({1, 1, 2, 3});
+  p.kv_heads = on[int(Feature::strides)] ? one_of<int64_t>({1, 2, 2, 3}) : one_of<int64_t>({1, 1, 2, 3});
   p.heads = p.kv_heads * (on[int(Feature::gqa)] ? one_of<int64_t>({2, 3, 4, 5, 7, 8}) : 1);
 }
 
@@ -162,7 +162,9 @@ void draw_side(Lengths& side, int64_t batch, int64_t tile, bool packed, bool use
 }
 
 void draw_lengths(Problem& p, const TileShape& tile, const FeatureSet& on) {
-  p.batch = on[int(Feature::batch)] ? *inRange<int64_t>(2, 5) : 1;
+  // A stride shows only where its index takes two values.
+  const bool several = on[int(Feature::batch)] || (on[int(Feature::strides)] && chance(50));
+  p.batch = several ? *inRange<int64_t>(2, 5) : 1;
   const bool packed = on[int(Feature::packed)], used = on[int(Feature::seqused)];
   const bool packed_k = packed && chance(80);
   draw_side(p.q, p.batch, tile.m, packed && (!packed_k || chance(90)), used && chance(50));
@@ -226,7 +228,7 @@ void draw_memory(Problem& p, const TileShape& tile, const FeatureSet& on) {
     p.paging = Paging{*inRange<uint64_t>(0, 1000), one_of<int64_t>({1, 3, 16, tile.n, 2 * tile.n})};
   if (is_on(Feature::strides)) {
     const bool dense = p.q.packed.empty() && p.k.packed.empty() && !p.paging;
-    p.layout.heads_first = dense && chance(50);
+    p.layout.heads_first = dense && chance(70);
     if (!p.layout.heads_first || chance(50)) p.layout.row_gap = one_of<int64_t>({8, 16, 64});
   }
 }
