@@ -3,7 +3,10 @@
 // q = 0 and neutral modifiers give scores 0, exp(0) = 1, every rescale 1; V holds integers of [-8, 8], and dropout of rate 1/2
 // doubles what it keeps. A row that sees n = 2^k keys has the row sum n, whose reciprocal is exact, and
 //     O_i = (1/n) sum_j z_ij v_j,
-// whose sums are integers below 16 n: exact in fp32 for n <= 2^20, in an fp8 tensor core's 13 fraction bits for n <= 2^9. Where
+// whose sums are integers below 16 n: exact in fp32 for n <= 2^20, in an fp8 tensor core's 13 fraction bits for n <= 2^9. One
+// channel of one kv head is wider where the accumulator is said to hold fp32's 24 bits: integers of [-7, 7] times a unit, with
+// 2^17 units at a key of the first half and -2^17 at one of the second, so that an accumulator of fewer bits loses what is
+// left when they cancel; 2^17 + 7 n units are exact for n <= 2^20. Where
 // P is normalised first, 1/n must be a number of P's format, times 2^k where P is (fp8: k = 8, n up to 2^17). Where O is kept
 // normalised between tiles, there must be one tile. One rounding is left, that to the output's
 // format, and it is known. A wrong key, a wrong tile edge, a wrong page or split changes the sum by at least 1/n.
@@ -58,8 +61,42 @@ bool applies(const Case& c, const Subject& subject) {
   return arithmetic.splits == 1 && any_exact_row(c.problem, most_keys(c.problem, arithmetic));
 }
 
-std::vector<Run> plan(const Case& c, const Subject&) {
-  return {Run{.c = neutral_case(c, Family::exact, true), .placement = {}}};
+/// Whether sums may span 24 bits: fp32 accumulation, or a tensor core that aligns and keeps as many.
+bool holds_24_bits(const Problem& p, const Accumulation& values) {
+  if (values.kind == Accumulation::tensor_core) return std::min(values.align_bits, values.keep_bits) >= 23;
+  const bool fp8 = p.dtype == DType::e4m3 || p.dtype == DType::e5m2;
+  return values.kind != Accumulation::unknown || !fp8;
+}
+
+/// The unit of the wide channel as a power of two: 7 units and 2^17 units are numbers of the format, and so is twice the latter.
+int wide_unit_log2(DType dtype) {
+  if (dtype == DType::e4m3 || dtype == DType::e5m2) return -9;
+  return dtype == DType::fp16 ? -3 : 0;
+}
+
+/// Spreads the values of one channel of one kv head over 18 bits, which cancel but for a few.
+void widen_a_channel(Case& c) {
+  const Problem& p = c.problem;
+  const Packing packing = packing_of(p);
+  const int64_t channel = int64_t(c.recipe.seed % uint64_t(p.value_dim));
+  const int64_t kv_head = int64_t(c.recipe.seed / 7 % uint64_t(p.kv_heads));
+  const int unit = wide_unit_log2(p.dtype);
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const int64_t n = packing.seq_k(b);
+    if (n < 2) continue;
+    const int64_t up = int64_t(c.recipe.seed / 11 % uint64_t(n / 2));
+    const int64_t down = n / 2 + int64_t(c.recipe.seed / 13 % uint64_t(n - n / 2));
+    for (int64_t j = 0; j < n; ++j) {
+      const double units = j == up ? 0x1p17 : j == down ? -0x1p17 : double((j * 5 + b + 3) % 15 - 7);
+      c.sets.push_back({Operand::v, b, j, kv_head, channel, encode(p.dtype, std::ldexp(units, unit))});
+    }
+  }
+}
+
+std::vector<Run> plan(const Case& c, const Subject& subject) {
+  Run run{.c = neutral_case(c, Family::exact, true), .placement = {}};
+  if (holds_24_bits(c.problem, parse_arithmetic(subject.arithmetic).values)) widen_a_channel(run.c);
+  return {run};
 }
 
 /// O_i of a row that sees the keys: sums of integers, exact in double.

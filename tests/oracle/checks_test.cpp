@@ -188,6 +188,39 @@ TEST(ExactInputsCheck, SeesOneUlp) {
   });
 }
 
+/// O of the planned run by an accumulator of so many significant bits, cut after each key; dividing by a power of two is exact.
+Outputs with_short_accumulator(const Inputs& in, int bits) {
+  const Problem& p = in.problem;
+  Outputs outputs = make_outputs(p);
+  for (int64_t row = 0; row < outputs.o.size() / p.value_dim; ++row)
+    for (int64_t c = 0; c < p.value_dim; ++c) {
+      double sum = 0;
+      for (int64_t j = 0; j < p.k.slot; ++j) {
+        sum += in.v.at(j * p.value_dim + c);
+        int exponent;
+        const double fraction = std::frexp(sum, &exponent);
+        sum = std::ldexp(std::trunc(std::ldexp(fraction, bits)), exponent - bits);
+      }
+      outputs.o.set_bits(row * p.value_dim + c, encode(outputs.o.dtype, sum / double(p.k.slot)));
+    }
+  return outputs;
+}
+
+TEST(ExactInputsCheck, SeesAShortAccumulator) {
+  for (const char* text : {"e4m3 q1 k64 d8", "e5m2 q2 k16 d1", "bf16 q1 k16 d8", "fp16 q1 k32 d4"}) {
+    expect_seen("exact_inputs", text, "value", [](const PlannedRun&, const Inputs& in, RunResult& r) {
+      r.outputs.o = with_short_accumulator(in, 14).o;
+    });
+    const Case c = parse_case(text);
+    const Subject subject = subject_of({}, c.problem);
+    const std::vector<PlannedRun> runs = check("exact_inputs").plan(c, subject);
+    RunResult right;
+    right.outputs = with_short_accumulator(make_inputs(runs[0].c), 24);
+    const Verdict verdict = check("exact_inputs").judge(c, subject, runs, std::vector<RunResult>{right});
+    EXPECT_EQ(verdict.status, Status::pass) << text << ": " << verdict.why;
+  }
+}
+
 TEST(ExactInputsCheck, AppliesWhereAllIsExact) {
   const auto applies = [](const std::string& text, const std::string& arithmetic) {
     const Case c = parse_case(text);
