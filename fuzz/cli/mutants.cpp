@@ -102,8 +102,11 @@ Row examine(const Mutant& mutant, const Options& o, std::map<std::string, std::v
     return row;
   }
   if (!device_available(*kernel, row.unusable)) return row;
-  for (int seed = 1; seed <= o.seeds && !interrupt_flag(); ++seed)
-    row.hunts.push_back(hunt(mutant.library, uint64_t(seed), o));
+  for (int seed = 1; seed <= o.seeds; ++seed) {
+    Hunt result = hunt(mutant.library, uint64_t(seed), o);
+    if (interrupt_flag() && !result.found) return row;  // a hunt cut short says nothing
+    row.hunts.push_back(std::move(result));
+  }
   if (right.count(mutant.base) == 0) {
     Worker worker(mutant.base, Limits{});
     right[mutant.base] = judge_by_common_rules(worker, load_kernel(mutant.base));
@@ -145,7 +148,8 @@ void print_row(const Row& row) {
              row.twice, row.mutant.title);
   if (!row.unusable.empty()) fmt::print("    {}\n", row.unusable);
   if (const Witness* w = row.smallest())
-    fmt::print("    {} keys, {} rows, reduced in {:.1f} s: {}\n", keys_of(*w), rows_of(*w), w->reduce_seconds, w->text);
+    fmt::print("    {} keys, {} rows, reduced in {:.1f} s: {}{}\n", keys_of(*w), rows_of(*w), w->reduce_seconds,
+               w->text, w->config.empty() ? "" : " with " + w->config);
   std::fflush(stdout);
 }
 
@@ -159,6 +163,7 @@ JsonText json_of(const Row& row) {
                                  {"cases", h.cases},
                                  {"why", h.why},
                                  {"smallest", h.smallest.text},
+                                 {"config", h.smallest.config},
                                  {"reduce_seconds", h.smallest.reduce_seconds}}));
   return json_object({{"name", row.mutant.name},
                       {"title", row.mutant.title},
@@ -178,9 +183,10 @@ int mutants(const Options& o) {
     fmt::print("{:<34} {:<10} {:<22} {:<18} {:<8} {:<8} {}\n", "planted bug", "verdict", "by", "seconds a seed",
                "allclose", "2x rule", "what is wrong");
   for (const Mutant& mutant : read_mutants(o.directory.empty() ? program_folder() + "/mutants" : o.directory)) {
-    if (interrupt_flag()) break;
     if (!o.only.empty() && std::find(o.only.begin(), o.only.end(), mutant.name) == o.only.end()) continue;
-    rows.push_back(examine(mutant, o, right));
+    Row row = examine(mutant, o, right);
+    if (interrupt_flag()) break;
+    rows.push_back(std::move(row));
     if (!o.json) print_row(rows.back());
   }
   int64_t ran = 0, always = 0, allclose = 0, twice = 0;

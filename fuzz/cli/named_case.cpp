@@ -49,10 +49,13 @@ NamedCase by_id(const std::string& id, const std::string& campaign) {
 }  // namespace
 
 std::string newest_campaign() {
-  std::string newest;
+  std::string newest, started;
   if (fs::exists(campaigns_folder))
-    for (const auto& entry : fs::directory_iterator(campaigns_folder))
-      if (fs::exists(entry.path() / "manifest.json")) newest = std::max(newest, entry.path().string());
+    for (const auto& entry : fs::directory_iterator(campaigns_folder)) {
+      if (!fs::exists(entry.path() / "manifest.json")) continue;
+      const std::string directory = entry.path().string(), start = read_manifest(directory).started;
+      if (newest.empty() || start > started) newest = directory, started = start;
+    }
   if (newest.empty()) throw UsageError(std::string("there is no campaign in ./") + campaigns_folder + "; name one");
   return newest;
 }
