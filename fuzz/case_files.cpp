@@ -205,7 +205,8 @@ constexpr ConventionWord convention_words[] = {{"empty_o=zero", &C::empty_o, FLA
                                                {"deterministic=no", &C::deterministic, 0},
                                                {"deterministic=yes", &C::deterministic, 1},
                                                {"deterministic=any-layout", &C::deterministic, 2},
-                                               {"deterministic=any-batch", &C::deterministic, 3}};
+                                               {"deterministic=any-batch", &C::deterministic, 3},
+                                               {"deterministic=any-rows", &C::deterministic, 4}};
 
 }  // namespace
 

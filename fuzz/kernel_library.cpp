@@ -47,7 +47,7 @@ std::string unknown_convention(const flashproof_conventions& c) {
                      {"dropout", c.dropout, FLASHPROOF_DROPOUT_NONE},
                      {"saturates", c.saturates, 1},
                      {"bears_hidden_nan", c.bears_hidden_nan, 1},
-                     {"deterministic", c.deterministic, FLASHPROOF_DETERMINISTIC_BATCH}};
+                     {"deterministic", c.deterministic, FLASHPROOF_DETERMINISTIC_ROWS}};
   for (const auto& [name, value, last] : conventions)
     if (value < 0 || value > last)
       return std::string("its convention ") + name + " is " + std::to_string(value) + ", not of 0 to " +

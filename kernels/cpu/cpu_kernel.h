@@ -25,6 +25,8 @@ struct HeadAlgorithm {
   HeadOutputs<float> (*forward)(const RoundedOps&, const Head<float>&, const TileConfig&);
   void (*backward)(const RoundedOps&, const Head<float>&, const TileConfig&, const HeadOutputs<float>& stored,
                    HeadGradients<float>&);
+  /// A tile of keys that a row does not see, but another row of its tile does, leaves the row's O and L as they are.
+  bool hidden_tiles_change_nothing = true;
 };
 
 /// FlashAttention 2's backward, which FlashDecoding and FlashAttention 3 have too.
@@ -53,10 +55,12 @@ constexpr uint64_t cpu_features =
 constexpr uint32_t cpu_dtypes = 1u << FLASHPROOF_FP32 | 1u << FLASHPROOF_BF16 | 1u << FLASHPROOF_FP16 |
                                 1u << FLASHPROOF_E4M3 | 1u << FLASHPROOF_E5M2;
 
-/// The defaults, and an entry's bits depend on nothing but its own data.
-constexpr flashproof_conventions cpu_conventions() {
+/// The defaults, and an entry's bits depend on nothing but its own data; those of a row's O and L, where hidden tiles change
+/// nothing, on no other row. Tiles begin at multiples of tile_n, and parts of split keys depend on Sk alone.
+constexpr flashproof_conventions cpu_conventions(const HeadAlgorithm& algorithm) {
   flashproof_conventions conventions = FLASHPROOF_DEFAULT_CONVENTIONS;
-  conventions.deterministic = FLASHPROOF_DETERMINISTIC_BATCH;
+  conventions.deterministic =
+      algorithm.hidden_tiles_change_nothing ? FLASHPROOF_DETERMINISTIC_ROWS : FLASHPROOF_DETERMINISTIC_BATCH;
   return conventions;
 }
 
@@ -73,7 +77,7 @@ constexpr flashproof_kernel cpu_kernel(const char* name, const char* tunables) {
       .features = cpu_features,
       .max_head_dim = 0,
       .head_dim_multiple = 1,
-      .conventions = cpu_conventions(),
+      .conventions = cpu_conventions(algorithm),
       .tunables = tunables,
       .arithmetic = [](const flashproof_problem* problem,
                        const char* config) { return cpu_arithmetic(algorithm, problem, config); },

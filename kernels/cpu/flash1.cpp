@@ -17,8 +17,9 @@ void backward_head(const RoundedOps& ops, const Head<float>& head, const TileCon
 }
 
 constexpr const char* tunables[] = {"tile_m", "tile_n"};
-// Each tile's P V is summed from zero before it joins O.
-constexpr HeadAlgorithm algorithm{tunables, {.levels = 2}, "ascending", "each-tile", forward_head, backward_head};
+// Each tile's P V is summed from zero before it joins O. A hidden tile makes (l O) / l of O, which rounds.
+constexpr HeadAlgorithm algorithm{tunables,     {.levels = 2}, "ascending", "each-tile",
+                                  forward_head, backward_head, false};
 
 constexpr flashproof_kernel kernel = cpu_kernel<algorithm>("cpu_flash1", "tile_m=1:256:1 tile_n=1:256:1");
 

@@ -2,7 +2,8 @@
 //
 // Both problems have the same exact value x (shifted for L), so two results differ by at most the sum of their bounds:
 // |x1 - x2| <= |x1 - x| + |x - x2|. A related problem of another shape may be computed with other tiles, splits and sums than
-// the case's, which the kernel has declared: its bound takes the worst over these.
+// the case's, which the kernel has declared: its bound takes the worst over these. A kernel that promises a query row's bits
+// whatever the other rows (DETERMINISTIC_ROWS) is held to them by `decode`.
 //
 // split: with parts a = 1, 2 of the keys, L = ln(e^L1 + e^L2), w_a = e^(L_a - L) and O = w_1 O_1 + w_2 O_2 (FlashDecoding).
 // Errors d_a of L_a and D_a of O_a move L by at most max d_a, and, as w_1 depends on L_1 - L_2 alone and
@@ -52,6 +53,7 @@ struct Side {
   Values values;
   Bounds bounds;
   bool base_2;
+  bool same_bits = false;  ///< the kernel promises the bits of the other side: a finite bound counts as 0
 
   struct Number {
     double x, bound;  ///< infinite where the row sees no key, is not judged, or may overflow
@@ -60,6 +62,7 @@ struct Side {
     const OutputValues& of = values[id];
     if (!of.known[index] || !std::isfinite(of.mid[index])) return {0, infinity};
     const double x = tensor_of(outputs, id).at(index), bound = bounds.bound[int(id)][index];
+    if (same_bits) return {x, bound < infinity ? 0 : infinity};
     if (id != OutputId::lse || !base_2) return {x, bound};
     return {x * ln_2, bound + 3 * 0x1p-24 * std::abs(x * ln_2)};  // log2 e, its product, and the product here
   }
@@ -67,15 +70,19 @@ struct Side {
 };
 
 Side side_of(const Run& run, const RunResult& result, const Subject& subject, const Arithmetic& arithmetic,
-             const std::vector<int64_t>& rows) {
+             const std::vector<int64_t>& rows, bool same_bits = false) {
   Run forward = run;
   forward.c.problem.direction = Direction::forward;
   const Inputs in = make_inputs(forward);
   Values values = value_double(in, {.all = false, .query_rows = rows, .key_rows = {}}, 0,
                                subject.conventions.bears_hidden_nan != 0);
   Bounds bounds = bound(in, arithmetic, values);
-  return {in.problem, result.outputs, std::move(values), std::move(bounds),
-          subject.conventions.lse_base == FLASHPROOF_LSE_BASE_2};
+  return {in.problem,
+          result.outputs,
+          std::move(values),
+          std::move(bounds),
+          subject.conventions.lse_base == FLASHPROOF_LSE_BASE_2,
+          same_bits};
 }
 
 /// Rows of [total_q, H]: the first, the last and some between.
@@ -100,7 +107,8 @@ void compare(Verdict& v, const Problem& p, const char* kind, OutputId id, int64_
   if (!note_ratio(v, p, id, index, ratio) || ratio <= 1) return;
   fail_as_worst(v, kind,
                 print(v.where) + " is " + number_text(x.x) + ", and " + number_text(y.x) + " " + what + ": " +
-                    number_text(error) + " apart, both bounds together " + number_text(bound));
+                    number_text(error) + " apart, " +
+                    (bound == 0 ? "none allowed" : "both bounds together " + number_text(bound)));
 }
 
 /// Row `row` of the case against row `other` of the related problem, whose L is larger by `shift`.
@@ -266,10 +274,13 @@ void judge_decode(Verdict& v, const Case& c, const Subject& subject, std::span<c
     rows.push_back(first + alone.back());
   }
   const Arithmetic a = declared(subject);
-  const Side side = side_of(runs[0], results[0], subject, a, rows),
-             decoded = side_of(runs[1], results[1], subject, of_another_shape(a), alone);
+  const bool same_bits = subject.conventions.deterministic >= FLASHPROOF_DETERMINISTIC_ROWS;
+  const Side side = side_of(runs[0], results[0], subject, a, rows, same_bits),
+             decoded = side_of(runs[1], results[1], subject, of_another_shape(a), alone, same_bits);
   for (size_t n = 0; n < rows.size(); ++n)
-    compare_row(v, subject, "decode", side, rows[n], decoded, alone[n], 0, "as the only query");
+    compare_row(
+        v, subject, "decode", side, rows[n], decoded, alone[n], 0,
+        same_bits ? "as the only query, where `deterministic=any-rows` promises the same bits" : "as the only query");
 }
 
 }  // namespace

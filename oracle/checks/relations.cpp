@@ -5,7 +5,8 @@
 // bounded   shift        a bias c on every score: L + c, O the same
 //           permutation  keys in another order: O and L the same
 //           split        the keys in two parts, merged by their L: O and L of the whole
-//           decode       the last query alone: the last row of the whole
+//           decode       the last query alone: the last row of the whole; bit for bit of a kernel that promises it
+//                        (DETERMINISTIC_ROWS)
 //
 // One relation a case, chosen by the data seed among those that apply. Exact ones want equal bits of a deterministic
 // kernel, and see what is far below any rounding bound. Bounded ones allow the sum of both runs' bounds, and use no exact

@@ -99,6 +99,7 @@ TEST(CaseFiles, ConventionsAreReadAndWrongOnesNamed) {
   EXPECT_EQ(c.deterministic, FLASHPROOF_DETERMINISTIC_NO);
   EXPECT_EQ(parse_conventions("deterministic=any-layout").deterministic, FLASHPROOF_DETERMINISTIC_LAYOUT);
   EXPECT_EQ(parse_conventions("deterministic=any-batch").deterministic, FLASHPROOF_DETERMINISTIC_BATCH);
+  EXPECT_EQ(parse_conventions("deterministic=any-rows").deterministic, FLASHPROOF_DETERMINISTIC_ROWS);
   EXPECT_EQ(parse_conventions("").lse_base, FLASHPROOF_LSE_NATURAL);
   EXPECT_THROW(parse_conventions("lse=base3"), UsageError);
   for (const char* text : {"", "lse=base2", "lse=none,deterministic=no,tail=zero", "empty_lse=inf,saturates=yes"})
