@@ -79,7 +79,9 @@ RC_GTEST_PROP(RelationsTest, RightKernelsPass, ()) {
   c.recipe.seed = uint64_t(test::draw(0, 1 << 20));
   const SimulatedKernel kernel{
       test::Algorithm(test::draw(0, 4)), {test::draw(1, 12), test::draw(1, 12)}, test::draw(1, 5)};
-  const Subject subject = promising(kernel, c.problem, FLASHPROOF_DETERMINISTIC_BATCH);
+  const bool rows = kernel.algorithm != test::Algorithm::flash1;  // which normalises O again at a hidden tile
+  const Subject subject =
+      promising(kernel, c.problem, rows ? FLASHPROOF_DETERMINISTIC_ROWS : FLASHPROOF_DETERMINISTIC_BATCH);
   for (const char* id : {"repeat", "relations"}) {
     const Verdict verdict = judged(id, c, kernel, subject);
     RC_TAG(std::string(id == std::string("repeat") ? id : verdict.why));
@@ -150,6 +152,36 @@ TEST(RelationsTest, DecodeSeesAnotherScale) {
                               if (run.c.maps.rows.empty()) return;
                               in.problem.scale = scale_of(in.problem) * 1.02f;
                             }));
+}
+
+/// The last bit of one L or O where the query is alone: within any bound, and a broken promise of DETERMINISTIC_ROWS alone.
+TEST(RelationsTest, DecodeHoldsAPromiseOfRowsToTheBit) {
+  const SimulatedKernel kernel;
+  for (const OutputId id : {OutputId::lse, OutputId::o})
+    for (const int32_t base : {FLASHPROOF_LSE_NATURAL, FLASHPROOF_LSE_BASE_2}) {
+      const Case c = seeded("relations", "bf16 b2 h4/2 seqq=[9,5] k40 d8 causal data=normal", "decode");
+      const Fault alone_differs = [id](const PlannedRun& run, const Inputs&, RunResult& r) {
+        Tensor& tensor = tensor_of(r.outputs, id);
+        if (!run.c.maps.rows.empty()) tensor.set_bits(1, tensor.bits(1) ^ 1);
+      };
+      Subject batch = promising(kernel, c.problem, FLASHPROOF_DETERMINISTIC_BATCH),
+              rows = promising(kernel, c.problem, FLASHPROOF_DETERMINISTIC_ROWS);
+      batch.conventions.lse_base = rows.conventions.lse_base = base;
+      const Fault in_base = [base](const PlannedRun&, const Inputs&, RunResult& r) {
+        for (int64_t n = 0; base == FLASHPROOF_LSE_BASE_2 && n < r.outputs.lse.size(); ++n)
+          r.outputs.lse.set_bits(n, encode(DType::fp32, r.outputs.lse.at(n) * 1.4426950408889634));
+      };
+      const Fault both = [&](const PlannedRun& run, const Inputs& in, RunResult& r) {
+        in_base(run, in, r);
+        alone_differs(run, in, r);
+      };
+      EXPECT_EQ(judged("relations", c, kernel, rows, in_base).why, "decode: holds");
+      EXPECT_EQ(judged("relations", c, kernel, batch, both).why, "decode: holds");
+      const Verdict verdict = judged("relations", c, kernel, rows, both);
+      EXPECT_EQ(verdict.kind, "decode");
+      EXPECT_EQ(verdict.where.output, id);
+      EXPECT_NE(verdict.why.find("deterministic=any-rows"), std::string::npos) << verdict.why;
+    }
 }
 
 TEST(RelationsTest, FollowTheBaseOfL) {
