@@ -50,6 +50,7 @@ std::string line_of(const Cause& cause) {
 
 std::string causes_of(const Explanation& e) {
   std::string text = fmt::format("causes        held against {} runs\n", e.observed_runs);
+  if (e.untried > 0) text += fmt::format("  no time for {} of them: --for gives more\n", e.untried);
   if (!e.fits()) text += "  no named cause fits; the nearest are\n";
   for (size_t n = 0; n < std::min(most_causes, e.causes.size()); ++n)
     if (!e.fits() || e.causes[n].score >= e.causes.front().score - 0.25) text += line_of(e.causes[n]);
@@ -72,7 +73,9 @@ std::string page_of(const Explanation& e, const std::string& kernel, const std::
                       e.reduced.config.empty() ? "" : " with " + e.reduced.config);
   page += fmt::format("needs         {}\n", joined_list(e.fields.needed, "no field of the case"));
   if (!e.fields.idle.empty()) page += fmt::format("does without  {}\n", joined_list(e.fields.idle, ""));
-  if (!e.fields.boundaries.empty()) page += fmt::format("fails where   {}\n", joined_list(e.fields.boundaries, ""));
+  if (!e.fields.boundaries.empty())
+    page += fmt::format("fails where   {} (beside the reduced case, one number changed at a time)\n",
+                        joined_list(e.fields.boundaries, ""));
   if (!e.patterns.empty()) page += fmt::format("wrong         in {}\n", e.seen_in);
   for (const Pattern& pattern : e.patterns)
     page +=
@@ -120,6 +123,7 @@ JsonText json_of(const Explanation& e, const std::string& kernel, const std::str
                       {"seen_in", e.seen_in},
                       {"patterns", json_array(patterns)},
                       {"fits", e.fits()},
+                      {"untried", e.untried},
                       {"causes", json_array(causes)},
                       {"terms", json_object(terms)},
                       {"replay", replay}});
@@ -148,7 +152,9 @@ int explain_verb(const Options& o) {
     return worker.run(run, config);
   };
   const Job job{parse_case(named.text), named.config, named.checks};
-  const Explanation e = explain(run_once, kernel, job, parse_tunables(kernel), o.seconds);
+  const Explanation e =
+      explain(run_once, kernel, job, parse_tunables(kernel), o.seconds, [] { return interrupt_flag() != 0; });
+  if (interrupt_flag()) throw Interrupted{};
   const std::string replay = replay_line(kernel, job, e.failure ? e.failure->check : "");
   if (o.json)
     fmt::print("{}\n", json_of(e, kernel.name, replay).text());
@@ -180,7 +186,7 @@ void add_explain(CommandLine& line) {
       .option("--check", o->check, "the check that fails; the first that does without")
       .option("--campaign", o->campaign,
               "the campaign in which to look for an id (the newest in ./flashproof-campaigns)")
-      .positive_duration("--for", o->seconds, "limit of reduction, and of the search among fields (10s)")
+      .positive_duration("--for", o->seconds, "limit of reduction, and of the causes; the fields have half of it (10s)")
       .positive_duration("--timeout", o->limits.seconds, "limit of one run (20s)")
       .flag("--json", o->json, "one JSON object on stdout");
 }

@@ -1,6 +1,7 @@
 #include "fuzz/explain/causes.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "oracle/value_threads.h"
@@ -89,11 +90,14 @@ std::optional<Prediction> predict_in_rows(const Hypothesis& hypothesis, const Ob
   return Prediction{sketch(o.in, *mistake), ""};
 }
 
-std::optional<Cause> judge(const std::vector<Observation>& runs, const Hypothesis& hypothesis) {
+/// False where `stop` came before all runs were held against the hypothesis.
+bool judge(const std::vector<Observation>& runs, const Hypothesis& hypothesis, const std::function<bool()>& stop,
+           std::optional<Cause>& judged) {
   constexpr double beyond_doubt = 0.95;
   Cause cause{.id = hypothesis.id, .category = hypothesis.category, .sentence = hypothesis.sentence, .detail = ""};
   std::vector<Count> everywhere, in_rows;
   for (const Observation& o : runs) {
+    if (stop()) return false;
     const std::optional<Prediction> prediction = hypothesis.predict(o);
     if (prediction && cause.detail.empty()) cause.detail = prediction->detail;
     everywhere.push_back(count_run(o, prediction ? *prediction : Prediction{}));
@@ -106,15 +110,17 @@ std::optional<Cause> judge(const std::vector<Observation>& runs, const Hypothesi
   if (hypothesis.by_element) improve(everywhere, Scope::failing_elements);
   if (hypothesis.mistake && best.explained > 0 && best.score < beyond_doubt) {
     for (const Observation& o : runs) {
+      if (stop()) return false;
       const std::optional<Prediction> prediction = predict_in_rows(hypothesis, o);
       in_rows.push_back(count_run(o, prediction ? *prediction : Prediction{}));
     }
     improve(in_rows, Scope::failing_rows);
   }
-  if (best.score < 0) return std::nullopt;
+  if (best.score < 0) return true;
   cause.score = best.score - hypothesis.freedom;
   cause.wrong = best.wrong, cause.explained = best.explained, cause.contradicted = best.contradicted;
-  return cause;
+  judged = cause;
+  return true;
 }
 
 }  // namespace
@@ -137,14 +143,19 @@ double tolerance(const ObservedOutput& output, const Tensor& tensor, const std::
   return std::max(grown, 1.5 * half_ulp);
 }
 
-std::vector<Cause> rank_causes(const std::vector<Observation>& runs, const Hypotheses& hypotheses) {
+Ranking rank_causes(const std::vector<Observation>& runs, const Hypotheses& hypotheses,
+                    const std::function<bool()>& stop) {
   std::vector<std::optional<Cause>> judged(hypotheses.size());
-  for_each_item(int64_t(hypotheses.size()), 0, [&](int64_t n) { judged[n] = judge(runs, hypotheses[n]); });
-  std::vector<Cause> causes;
+  std::atomic<int64_t> untried = 0;
+  for_each_item(int64_t(hypotheses.size()), 0, [&](int64_t n) {
+    if (!judge(runs, hypotheses[n], stop, judged[n])) ++untried;
+  });
+  Ranking ranking{.causes = {}, .untried = untried};
   for (const std::optional<Cause>& cause : judged)
-    if (cause) causes.push_back(*cause);
-  std::stable_sort(causes.begin(), causes.end(), [](const Cause& a, const Cause& b) { return a.score > b.score; });
-  return causes;
+    if (cause) ranking.causes.push_back(*cause);
+  std::stable_sort(ranking.causes.begin(), ranking.causes.end(),
+                   [](const Cause& a, const Cause& b) { return a.score > b.score; });
+  return ranking;
 }
 
 }  // namespace flashproof

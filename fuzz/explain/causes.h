@@ -8,6 +8,7 @@
 // weigh 1 - 1 / (1 + C + W), less the hypothesis's freedom; a run without wrong elements that it would have made wrong
 // counts as F = 0.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,13 @@ struct Cause {
 /// A cause fits from this score on.
 constexpr double fitting_score = 0.75;
 
-/// Causes that explain at least some element, the best first.
-std::vector<Cause> rank_causes(const std::vector<Observation>&, const Hypotheses&);
+struct Ranking {
+  std::vector<Cause> causes;  ///< those that explain at least some element, the best first
+  int64_t untried = 0;        ///< hypotheses that `stop` came before
+};
+
+/// `stop` is asked before each run of each hypothesis, by several threads; it must not throw.
+Ranking rank_causes(const std::vector<Observation>&, const Hypotheses&, const std::function<bool()>& stop);
 
 /// How far from the prediction an element may be.
 double tolerance(const ObservedOutput&, const Tensor&, const std::vector<double>& predicted, int64_t width,

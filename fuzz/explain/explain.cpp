@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "fuzz/steady_seconds.h"
+
 namespace flashproof {
 namespace {
 
-/// Multiply-adds that one observed run may cost each hypothesis.
-constexpr double most_work = 1e6;
+/// Multiply-adds that one observed run, and all of them, may cost each hypothesis.
+constexpr double most_work = 1e6, most_work_of_all = 2e6;
 
 /// The run that is shown, or nothing where it did not end well or the kernel does not take it.
 std::optional<Observation> observed(const RunOnce& run_once, const LoadedKernel& kernel, const std::string& config,
@@ -72,11 +74,15 @@ std::vector<Case> larger_cases(const Case& reduced) {
   return cases;
 }
 
-std::vector<Observation> observe_all(const RunOnce& run_once, const LoadedKernel& kernel, const Explanation& e) {
+std::vector<Observation> observe_all(const RunOnce& run_once, const LoadedKernel& kernel, const Explanation& e,
+                                     double deadline) {
   std::vector<Observation> list;
   observe_check(run_once, kernel, e.job.c, e.job.config, e.failure->check, list);
   observe_check(run_once, kernel, e.reduced.c, e.reduced.config, e.failure->check, list);
   const auto add = [&](const Case& c, const std::string& config) {
+    double work = observing_work(c.problem);
+    for (const Observation& o : list) work += observing_work(o.in.problem);
+    if (work > most_work_of_all || now() > deadline) return;
     if (std::any_of(list.begin(), list.end(), [&](const Observation& o) { return o.run.c == c; })) return;
     if (std::optional<Observation> o = observed(run_once, kernel, config, Run{.c = c, .placement = {}}, false))
       list.push_back(std::move(*o));
@@ -117,13 +123,16 @@ std::vector<GrownTerm> grown_terms(const Observation& o, const Where& where) {
   return terms;
 }
 
-void find_causes(const RunOnce& run_once, const LoadedKernel& kernel, Explanation& e) {
-  const std::vector<Observation> list = observe_all(run_once, kernel, e);
+void find_causes(const RunOnce& run_once, const LoadedKernel& kernel, double seconds,
+                 const std::function<bool()>& interrupted, Explanation& e) {
+  const std::vector<Observation> list = observe_all(run_once, kernel, e, now() + seconds / 2);
   const auto shown = std::max_element(list.begin(), list.end(),
                                       [](const Observation& a, const Observation& b) { return a.wrong < b.wrong; });
   e.observed_runs = int64_t(list.size());
   if (shown != list.end() && shown->wrong > 0) {
-    e.causes = rank_causes(list, all_hypotheses());
+    const double deadline = now() + seconds;
+    Ranking ranking = rank_causes(list, all_hypotheses(), [&] { return now() > deadline || interrupted(); });
+    e.causes = std::move(ranking.causes), e.untried = ranking.untried;
     e.patterns = find_patterns(*shown);
     e.seen_in = print(shown->run.c);
     e.worst = worst_element(*shown);
@@ -155,7 +164,7 @@ std::optional<Cause> cause_of_kind(const Verdict& verdict) {
 }
 
 Explanation explain(const RunOnce& run_once, const LoadedKernel& kernel, const Job& job,
-                    const std::vector<Tunable>& tunables, double seconds) {
+                    const std::vector<Tunable>& tunables, double seconds, const std::function<bool()>& interrupted) {
   Explanation e;
   e.job = job;
   e.judgement = execute(run_once, kernel, job);
@@ -167,8 +176,8 @@ Explanation explain(const RunOnce& run_once, const LoadedKernel& kernel, const J
   };
   e.reduced = reduce(job.c, job.config, interesting, seconds, tunables);
   const Arithmetic arithmetic = parse_arithmetic(subject_of(kernel, e.reduced.c.problem, e.reduced.config).arithmetic);
-  e.fields = find_fields(e.reduced.c, e.reduced.config, interesting, arithmetic.tile_m, arithmetic.tile_n, seconds);
-  find_causes(run_once, kernel, e);
+  e.fields = find_fields(e.reduced.c, e.reduced.config, interesting, arithmetic.tile_m, arithmetic.tile_n, seconds / 2);
+  find_causes(run_once, kernel, seconds, interrupted, e);
   return e;
 }
 

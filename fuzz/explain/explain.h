@@ -1,6 +1,7 @@
 // Why a case fails: which of its fields matter, where its wrong elements lie, and which named mistake would give just
 // these.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,11 +33,16 @@ struct Explanation {
   std::vector<GrownTerm> terms;
   std::string seen_in;        ///< the case in which patterns and terms were seen
   int64_t observed_runs = 0;  ///< runs that causes were held against
+  int64_t untried = 0;        ///< causes for which there was no time
   bool fits() const { return !causes.empty() && causes.front().score >= fitting_score; }
 };
 
-/// `seconds`: for reduction and for the search among fields, each. Throws as execute does.
-Explanation explain(const RunOnce&, const LoadedKernel&, const Job&, const std::vector<Tunable>&, double seconds);
+/// `seconds`: for reduction and for the causes, each; the fields and the runs in which causes are looked for have half of
+/// it each. `interrupted` is asked between hypotheses and ends them; runs end by what RunOnce throws. Throws as execute
+/// does.
+Explanation explain(
+    const RunOnce&, const LoadedKernel&, const Job&, const std::vector<Tunable>&, double seconds,
+    const std::function<bool()>& interrupted = [] { return false; });
 
 /// Causes of kinds of failure that name themselves (a red zone, a crash, ...); nothing for wrong values.
 std::optional<Cause> cause_of_kind(const Verdict&);

@@ -170,6 +170,8 @@ std::vector<Rule> rules_of(const std::string& name, const std::vector<Tried>& tr
   for (const Tried& t : tried)
     if (t.fails) least = std::min(least, t.value), most = std::max(most, t.value);
   const auto at_least = [least](const Tried& t) { return t.value >= least; };
+  if (least == most)
+    rules.push_back({fmt::format("{} = {}", name, least), [least](const Tried& t) { return t.value == least; }});
   rules.push_back({fmt::format("{} >= {}", name, least), at_least});
   rules.push_back({fmt::format("{} <= {}", name, most), [most](const Tried& t) { return t.value <= most; }});
   if (name[0] == 'S') {

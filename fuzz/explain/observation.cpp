@@ -68,9 +68,12 @@ bool holds_poison(const Observation& o, OutputId id) {
 }
 
 double observing_work(const Problem& p) {
+  // A pair's mask, dropout and exponential cost about as much as so many channels.
+  constexpr double work_beside_channels = 32;
   double pairs = 0;
-  for (int64_t b = 0; b < p.batch; ++b) pairs += double(used_length(p.q, b)) * double(used_length(p.k, b));
-  return pairs * double(p.heads) * double(p.head_dim + p.value_dim) * (has_backward(p) ? 3 : 1);
+  for (int64_t b = 0; b < p.batch; ++b) pairs += double(used_length(p.q, b)) * double(used_length(p.k, b) + 1);
+  return pairs * double(p.heads) * (double(p.head_dim + p.value_dim) + work_beside_channels) *
+         (has_backward(p) ? 3 : 1);
 }
 
 Observation observe(const Run& run, const Subject& subject, const flashproof_kernel& kernel, const RunResult& result,

@@ -45,7 +45,7 @@ bool agrees(double seen, double expected, double tolerance);
 bool is_poison(const Tensor&, int64_t index);
 /// Whether a judged output holds poison.
 bool holds_poison(const Observation&, OutputId);
-/// Multiply-adds of the problem's passes, which each hypothesis costs.
+/// Work of the problem's passes in multiply-adds, which each hypothesis costs; rows without keys cost as one key.
 double observing_work(const Problem&);
 
 }  // namespace flashproof
