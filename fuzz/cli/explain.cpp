@@ -51,7 +51,10 @@ std::string line_of(const Cause& cause) {
 std::string causes_of(const Explanation& e) {
   std::string text = fmt::format("causes        held against {} runs\n", e.observed_runs);
   if (e.untried > 0) text += fmt::format("  no time for {} of them: --for gives more\n", e.untried);
-  if (!e.fits()) text += "  no named cause fits; the nearest are\n";
+  if (e.tied())
+    text += "  too few wrong elements to tell these apart\n";
+  else if (!e.fits())
+    text += "  no named cause fits; the nearest are\n";
   for (size_t n = 0; n < std::min(most_causes, e.causes.size()); ++n)
     if (!e.fits() || e.causes[n].score >= e.causes.front().score - 0.25) text += line_of(e.causes[n]);
   return text;

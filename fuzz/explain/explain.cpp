@@ -145,6 +145,16 @@ void find_causes(const RunOnce& run_once, const LoadedKernel& kernel, double sec
 
 }  // namespace
 
+bool Explanation::tied() const {
+  constexpr int64_t enough_wrong = 5;
+  constexpr double nearly = 0.05;
+  if (causes.empty() || causes.front().wrong == 0 || causes.front().wrong >= enough_wrong) return false;
+  const auto mistake_of = [](const Cause& cause) { return cause.id.substr(0, cause.id.find('.')); };
+  return std::any_of(causes.begin() + 1, causes.end(), [&](const Cause& other) {
+    return other.score >= causes.front().score - nearly && mistake_of(other) != mistake_of(causes.front());
+  });
+}
+
 std::optional<Cause> cause_of_kind(const Verdict& verdict) {
   struct Kind {
     const char *kind, *sentence;
@@ -176,7 +186,12 @@ Explanation explain(const RunOnce& run_once, const LoadedKernel& kernel, const J
   };
   e.reduced = reduce(job.c, job.config, interesting, seconds, tunables);
   const Arithmetic arithmetic = parse_arithmetic(subject_of(kernel, e.reduced.c.problem, e.reduced.config).arithmetic);
-  e.fields = find_fields(e.reduced.c, e.reduced.config, interesting, arithmetic.tile_m, arithmetic.tile_n, seconds / 2);
+  const Interesting takes = [&](const Case& c, const std::string& config) {
+    std::string reason;
+    return supports(kernel, c.problem, config, reason);
+  };
+  e.fields =
+      find_fields(e.reduced.c, e.reduced.config, interesting, takes, arithmetic.tile_m, arithmetic.tile_n, seconds / 2);
   find_causes(run_once, kernel, seconds, interrupted, e);
   return e;
 }

@@ -34,11 +34,13 @@ struct Explanation {
   std::string seen_in;        ///< the case in which patterns and terms were seen
   int64_t observed_runs = 0;  ///< runs that causes were held against
   int64_t untried = 0;        ///< causes for which there was no time
-  bool fits() const { return !causes.empty() && causes.front().score >= fitting_score; }
+  bool fits() const { return !causes.empty() && causes.front().score >= fitting_score && !tied(); }
+  /// Whether fewer than five wrong elements are all that the first cause has, and another fits them nearly as well.
+  bool tied() const;
 };
 
-/// `seconds`: for reduction and for the causes, each; the fields and the runs in which causes are looked for have half of
-/// it each. `interrupted` is asked between hypotheses and ends them; runs end by what RunOnce throws. Throws as execute
+/// `seconds`: for reduction and for the causes, each; the fields and the runs in which causes are looked for have half
+/// of it each. `interrupted` is asked between hypotheses and ends them; runs end by what RunOnce throws. Throws as execute
 /// does.
 Explanation explain(
     const RunOnce&, const LoadedKernel&, const Job&, const std::vector<Tunable>&, double seconds,

@@ -121,7 +121,7 @@ const Number numbers[] = {
 
 /// The search's state: `fails` is the only place that asks the kernel.
 struct Probing {
-  const Interesting& interesting;
+  const Interesting &interesting, &takes;
   const std::string& config;
   double deadline;
   Fields found;
@@ -134,6 +134,7 @@ struct Probing {
     } catch (const UsageError&) {
       return std::nullopt;
     }
+    if (!takes(c, config)) return std::nullopt;
     ++found.runs;
     return interesting(c, config);
   }
@@ -147,7 +148,7 @@ void remove_fields(Probing& p, const Case& c) {
     const std::optional<bool> fails = p.fails(without);
     if (fails) (*fails ? p.found.idle : p.found.needed).push_back(field.name);
   }
-  if (!p.config.empty() && !p.out_of_time()) {
+  if (!p.config.empty() && !p.out_of_time() && p.takes(c, "")) {
     ++p.found.runs;
     (p.interesting(c, "") ? p.found.idle : p.found.needed).push_back("config " + p.config);
   }
@@ -230,9 +231,9 @@ void try_numbers(Probing& p, const Case& c, int64_t tile_m, int64_t tile_n) {
 
 }  // namespace
 
-Fields find_fields(const Case& c, const std::string& config, const Interesting& interesting, int64_t tile_m,
-                   int64_t tile_n, double seconds) {
-  Probing p{interesting, config, now() + seconds, {}};
+Fields find_fields(const Case& c, const std::string& config, const Interesting& interesting, const Interesting& takes,
+                   int64_t tile_m, int64_t tile_n, double seconds) {
+  Probing p{interesting, takes, config, now() + seconds, {}};
   remove_fields(p, c);
   try_numbers(p, c, tile_m, tile_n);
   p.found.complete = !p.out_of_time();

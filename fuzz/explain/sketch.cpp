@@ -73,25 +73,30 @@ void add_pair(const Pass& pass, const RowSketch& row, const Pair& pair, double p
   const int64_t dim = in.problem.head_dim, value_dim = in.problem.value_dim, group = at.heads / at.kv_heads;
   const int64_t query = at.query_row(row.i);
   const double scale = score_scale<double>(in, at), t_v = value_scale<double>(in, at);
-  const double g = t_v * product_of(pass.d_o, query, pass.v, pair.value_row, value_dim);
-  const double ds = p * ((fault & fault_g_kept_all ? 1 : pair.z) * g - (fault & fault_no_d ? 0 : d));
+  const double g =
+      (fault & fault_g_without_t_v ? 1 : t_v) * product_of(pass.d_o, query, pass.v, pair.value_row, value_dim);
+  const bool without_d = fault & fault_no_d || (fault & fault_d_dropped && pair.z == 0);
+  const double of_g = fault & fault_g_kept_all ? 1 : pair.z, of_d = fault & fault_ds_of_dropped_p ? pair.z : 1;
+  const double ds = p * (of_g * g - (without_d ? 0 : of_d * d));
   const double unrounded = ds * (fault & fault_no_slope ? 1 : pair.slope);
   const double ds0 = pass.mistaken && pass.mistake.round_ds ? pass.mistake.round_ds(unrounded) : unrounded;
   const double weight = pass.mistaken && pass.mistake.round_p ? pass.mistake.round_p(p) : p;
   for (int64_t c = 0; c < dim; ++c)
     out[OutputId::dq][query * dim + c] +=
         (fault & fault_dq_unscaled ? 1 : scale) * ds0 * pass.k[pair.key_row * dim + c];
-  const bool counts =
-      !(fault & fault_last_head && at.h % group != group - 1) && !(fault & fault_first_head && at.h % group != 0);
-  if (counts) {
+  const bool first = at.h % group == 0, last = at.h % group == group - 1;
+  const bool left_out_of_dk = (fault & fault_dk_last_head && !last) || (fault & fault_dk_first_head && !first);
+  const bool left_out_of_dv = (fault & fault_dv_last_head && !last) || (fault & fault_dv_first_head && !first);
+  const double kept = fault & fault_dv_dropped_unscaled && pair.z != 0 ? 1 : pair.z;
+  if (!left_out_of_dk)
     for (int64_t c = 0; c < dim; ++c)
       out[OutputId::dk][pair.key_row * dim + c] +=
           (fault & fault_dk_unscaled ? 1 : scale) * ds0 * pass.q[query * dim + c];
+  if (!left_out_of_dv)
     for (int64_t c = 0; c < value_dim; ++c)
       out[OutputId::dv][pair.value_row * value_dim + c] +=
-          t_v * weight * (fault & fault_dv_kept_all ? 1 : pair.z) * pass.d_o[query * value_dim + c];
-  }
-  if (in.problem.bias && pair.j < at.seq_k) {
+          t_v * weight * (fault & fault_dv_kept_all ? 1 : kept) * pass.d_o[query * value_dim + c];
+  if (in.problem.bias && pair.j < at.seq_k && (first || !(fault & fault_bias_first_heads))) {
     double& sum = out[OutputId::dbias][bias_index(in, at.b, at.h, row.i, pair.j)];
     sum = fault & fault_bias_one_row ? ds : sum + ds;
   }

@@ -39,16 +39,23 @@ enum Phase : int { in_forward = 1, in_backward = 2, in_both = 3 };
 
 /// Mistakes of the backward's own formulas; bits of Mistake::gradient.
 enum GradientFault : unsigned {
-  fault_no_d = 1,           ///< dS = p z g
-  fault_no_slope = 2,       ///< dS0 = dS under a softcap
-  fault_dq_unscaled = 4,    ///< dQ without the scale
-  fault_dk_unscaled = 8,    ///< dK without the scale
-  fault_last_head = 16,     ///< dK, dV of the group's last query head alone
-  fault_first_head = 32,    ///< dK, dV of the group's first query head alone
-  fault_dv_kept_all = 64,   ///< dV without the dropout factor
-  fault_g_kept_all = 128,   ///< dS = p (g - D)
-  fault_sink_sign = 256,    ///< dsink with the other sign
-  fault_bias_one_row = 512  ///< dbias of the last row (entry, head) that reaches an element, not their sum
+  fault_no_d = 1,                    ///< dS = p z g
+  fault_no_slope = 2,                ///< dS0 = dS under a softcap
+  fault_dq_unscaled = 4,             ///< dQ without the scale
+  fault_dk_unscaled = 8,             ///< dK without the scale
+  fault_dk_last_head = 16,           ///< dK of the group's last query head alone
+  fault_dk_first_head = 32,          ///< dK of the group's first query head alone
+  fault_dv_kept_all = 64,            ///< dV without the dropout factor
+  fault_g_kept_all = 128,            ///< dS = p (g - D)
+  fault_sink_sign = 256,             ///< dsink with the other sign
+  fault_bias_one_row = 512,          ///< dbias of the last row (entry, head) that reaches an element, not their sum
+  fault_dv_last_head = 1024,         ///< dV of the group's last query head alone
+  fault_dv_first_head = 2048,        ///< dV of the group's first query head alone
+  fault_bias_first_heads = 4096,     ///< dbias summed over the groups' first query heads alone
+  fault_dv_dropped_unscaled = 8192,  ///< dV with dropped weights 0 and the others not over 1 - rate
+  fault_d_dropped = 16384,           ///< dS = p (z g - D), 0 where p is dropped
+  fault_ds_of_dropped_p = 32768,     ///< dS = z p (g - D)
+  fault_g_without_t_v = 65536        ///< g without V's descale
 };
 
 struct Mistake {
