@@ -401,6 +401,25 @@ void add_descales(Hypotheses& list) {
                        (in.*factors)[n] = (in.*factors)[n / heads * heads];
                    });
   }
+  add_mistake(list, "descales-interleaved", "FP8", "the descales are those of kv head h mod Hk",
+              [](const Observation& o) -> std::optional<Mistake> {
+                if (!o.in.problem.descale || group_of(o.in.problem) == 1) return std::nullopt;
+                const auto other = [](const HeadIndex& at) {
+                  HeadIndex place = at;
+                  place.kv_head = at.h % at.kv_heads;
+                  return place;
+                };
+                Mistake mistake;
+                mistake.scores = [other](const Inputs& in, RowSketch& row) {
+                  const double ratio = score_scale<double>(in, other(row.at)) / score_scale<double>(in, row.at);
+                  for (Pair& pair : row.pairs) pair.product *= ratio;
+                  score_again(in, row);
+                };
+                mistake.result = [other](const Inputs& in, RowSketch& row) {
+                  for (double& x : row.o) x *= value_scale<double>(in, other(row.at)) / value_scale<double>(in, row.at);
+                };
+                return mistake;
+              });
   add_input_edit(list, "descales-ignored", "FP8", "all descales are ignored", any, [&](Inputs& in) {
     for (std::vector<float>* t : {&in.q_descale, &in.k_descale, &in.v_descale}) t->assign(t->size(), 1);
   });

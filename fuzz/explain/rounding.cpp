@@ -20,10 +20,20 @@ struct Rounding {
   int score = fp32_format, p = fp32_format, sum = fp32_format, accumulator = fp32_format;
   bool sums_rounded_p = false;
   bool keeps_accumulator = false, keeps_sum = false;  ///< not rescaled when the maximum rises
+  int64_t kept_from = 0;                              ///< first channel that is not rescaled, with keeps_accumulator
+  int accumulator_bits = 53;                          ///< significant bits that the accumulator is cut to
 };
 
 double rounded(int format, double x) {
   return format == fp32_format || !std::isfinite(x) ? x : round_to(DType(format), x);
+}
+
+/// Cut towards zero to so many significant bits.
+double truncated(int bits, double x) {
+  if (bits >= 53 || x == 0 || !std::isfinite(x)) return x;
+  int exponent = 0;
+  const double fraction = std::frexp(x, &exponent);
+  return std::ldexp(std::trunc(std::ldexp(fraction, bits)), exponent - bits);
 }
 
 /// The running softmax of one row, or of a part of its keys.
@@ -39,8 +49,8 @@ void add_tile(const Inputs& in, const std::vector<const Pair*>& tile, const Roun
   if (maximum == -infinity) return;
   const double rescale = std::exp(state.maximum - maximum);
   if (!rounding.keeps_sum) state.sum *= rescale;
-  if (!rounding.keeps_accumulator)
-    for (double& x : state.accumulator) x *= rescale;
+  const int64_t rescaled = rounding.keeps_accumulator ? std::min(rounding.kept_from, dim) : dim;
+  for (int64_t c = 0; c < rescaled; ++c) state.accumulator[c] *= rescale;
   for (const Pair* pair : tile) {
     const double p = std::exp(rounded(rounding.score, pair->s) - maximum), narrow = rounded(rounding.p, p);
     state.sum += rounding.sums_rounded_p ? narrow : p;
@@ -48,7 +58,7 @@ void add_tile(const Inputs& in, const std::vector<const Pair*>& tile, const Roun
       for (int64_t c = 0; c < dim; ++c) state.accumulator[c] += narrow * pair->z * in.v.at(pair->value_row * dim + c);
   }
   state.sum = rounded(rounding.sum, state.sum);
-  for (double& x : state.accumulator) x = rounded(rounding.accumulator, x);
+  for (double& x : state.accumulator) x = truncated(rounding.accumulator_bits, rounded(rounding.accumulator, x));
   state.maximum = maximum;
 }
 
@@ -177,9 +187,28 @@ void add_formats(Hypotheses& list) {
   }
 }
 
+void add_fp8(Hypotheses& list) {
+  for (int bits = 10; bits <= 22; ++bits)
+    add_rounding(list, "accumulator-of-" + std::to_string(bits) + "-bits",
+                 "the accumulator of O is cut to " + std::to_string(bits) + " bits after each tile of keys",
+                 [bits](const Observation&, Rounding& r) {
+                   r.accumulator_bits = bits;
+                   return true;
+                 });
+  add_rounding(list, "p-without-factor", "P is rounded to fp8 without a factor that keeps it from underflow",
+               [](const Observation&, Rounding& r) { return r.p == int(DType::e4m3) || r.p == int(DType::e5m2); });
+}
+
 void add_rescaling(Hypotheses& list) {
   add_rounding(list, "accumulator-not-rescaled", "the accumulator of O keeps its old scale when the maximum rises",
                [](const Observation&, Rounding& r) { return r.keeps_accumulator = true; });
+  for (const int64_t first : {64, 128})
+    add_rounding(list, "accumulator-not-rescaled-from-" + std::to_string(first),
+                 "the accumulator of O keeps its old scale from channel " + std::to_string(first) + " on",
+                 [first](const Observation& o, Rounding& r) {
+                   r.keeps_accumulator = true, r.kept_from = first;
+                   return o.in.problem.value_dim > first;
+                 });
   add_rounding(list, "row-sum-not-rescaled", "the row sum keeps its old scale when the maximum rises",
                [](const Observation&, Rounding& r) { return r.keeps_sum = true; });
   add_rounding(list, "nothing-rescaled", "row sum and accumulator keep their old scale when the maximum rises",
@@ -225,6 +254,7 @@ void add_combination(Hypotheses& list) {
 
 void add_rounding_hypotheses(Hypotheses& list) {
   add_formats(list);
+  add_fp8(list);
   add_rescaling(list);
   add_combination(list);
 }

@@ -162,6 +162,18 @@ void add_hidden_counts(Hypotheses& list, const char* id, const char* sentence, b
 }
 
 void add_softcap(Hypotheses& list) {
+  add_mistake_in(in_backward, list, "softcap-slope-of-shifted", "GRAD",
+                 "the softcap's factor in dS is made of the score with ALiBi and bias added",
+                 [](const Observation& o) -> std::optional<Mistake> {
+                   const Problem& p = o.in.problem;
+                   if (p.softcap == 0 || (!p.bias && p.alibi == Alibi::none)) return std::nullopt;
+                   Mistake mistake;
+                   mistake.scores = [](const Inputs& in, RowSketch& row) {
+                     const double cap = in.problem.softcap;
+                     for (Pair& pair : row.pairs) pair.slope = 1 - pair.s / cap * (pair.s / cap);
+                   };
+                   return mistake;
+                 });
   add_cap(list, "softcap-ignored", "softcap is ignored", [](double s0, double) { return s0; });
   add_cap(list, "softcap-undivided", "softcap without dividing by the cap: cap tanh(s)",
           [](double s0, double cap) { return cap * std::tanh(s0); });
