@@ -99,6 +99,8 @@ LoadedKernel load_builtin(const std::string& name) {
   for (int i = 0; i < kernels.count; ++i)
     if (kernels.first[i].name == name)
       return {name, "", std::string(build_info().version) + " " + build_info().commit, kernels.first[i].kernel()};
+  if (name.starts_with("gpu:") && std::string(build_info().cuda) == "none")
+    throw UnavailableError("the kernel '" + name + "': this program was built without CUDA");
   const std::string nearest = nearest_word(name, builtin_kernels());
   throw UsageError("there is no kernel '" + name + "'" + (nearest.empty() ? "" : "; did you mean '" + nearest + "'?") +
                    " A plug-in is named by its path, e.g. ./my_kernel.so; `flashproof list kernels` shows the rest");

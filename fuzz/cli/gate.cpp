@@ -123,7 +123,12 @@ std::vector<Record> run_regressions(const std::vector<Case>& cases, const Option
 int missing_device(const Options& o) {
   for (const std::string& name : o.settings.kernels) {
     std::string reason;
-    if (device_available(load_kernel(name), reason)) continue;
+    try {
+      if (device_available(load_kernel(name), reason)) continue;
+    } catch (const UnavailableError& error) {
+      if (!name.starts_with("gpu:")) throw;
+      reason = error.what();  // a build without CUDA
+    }
     const bool allowed = std::find(o.allow_missing.begin(), o.allow_missing.end(), "gpu") != o.allow_missing.end();
     fmt::print(stderr, "flashproof: {} cannot run here: {}{}\n", name, reason,
                allowed ? "; skipped" : "; `--allow-missing gpu` skips it with exit code 77");
