@@ -120,8 +120,9 @@ typedef enum {
   FLASHPROOF_DETERMINISTIC_CALL,   /* nothing but the content of the workspace: the same call gives the same bits */
   FLASHPROOF_DETERMINISTIC_LAYOUT, /* strides and pages, too */
   FLASHPROOF_DETERMINISTIC_BATCH,  /* and the other entries: batch-invariant */
-  FLASHPROOF_DETERMINISTIC_ROWS    /* and, for O and L of a query row without dropout, the entry's other query rows; a zero's
-                                      sign aside. What decoding needs to repeat a prefill. */
+  /* and, for O and L of a query row without dropout, the entry's other query rows; a zero's sign aside. What decoding needs to
+   * repeat a prefill. */
+  FLASHPROOF_DETERMINISTIC_ROWS
 } flashproof_deterministic;
 
 typedef struct {

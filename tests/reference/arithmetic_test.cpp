@@ -14,7 +14,8 @@ TEST(arithmetic, printed_text_reads_back) {
         "tile=64x128 order=descending scores=tc values=tc:32:13:13 levels=2 exp=ex2 arg=fma2 tanh=approximate s=fp32 "
         "prescaled=yes p=e4m3 pscale=8 normalized=each-tile dropout=output rowsum=4 splits=3 division=approximate "
         "ds=bf16 d=exact",
-        "tile=1x2147483647 scores=fp32 values=fp32-any levels=1 exp=__expf arg=sub p=fp16 normalized=yes dropout=weights d=rounded"}) {
+        "tile=1x2147483647 scores=fp32 values=fp32-any levels=1 exp=__expf arg=sub p=fp16 normalized=yes "
+        "dropout=weights d=rounded"}) {
     EXPECT_EQ(print(parse_arithmetic(text)), text);
     EXPECT_EQ(parse_arithmetic(print(parse_arithmetic(text))), parse_arithmetic(text));
   }
