@@ -73,13 +73,18 @@ void refuse_unreadable_arithmetic(const LoadedKernel& kernel) {
   }
 }
 
+void require_device(const LoadedKernel& kernel) {
+  std::string reason;
+  if (!device_available(kernel, reason))
+    throw UnavailableError("kernel " + kernel.name + " cannot run here: " + reason);
+}
+
 std::vector<const LoadedKernel*> load_all(const std::vector<std::string>& names) {
   if (names.empty()) throw UsageError("no kernel to fuzz; `flashproof list kernels` shows what is there");
   std::vector<const LoadedKernel*> kernels;
   for (const std::string& name : names) {
     const LoadedKernel& kernel = load_kernel(name);
-    std::string reason;
-    if (!device_available(kernel, reason)) throw UnavailableError("kernel " + name + " cannot run here: " + reason);
+    require_device(kernel);
     parse_tunables(kernel);
     refuse_unreadable_arithmetic(kernel);
     kernels.push_back(&kernel);
@@ -331,8 +336,8 @@ std::string write_witnesses(const std::string& directory, const std::vector<Reco
         buckets[bucket_of(load_kernel(record.kernel), verdict)].push_back({&record, &verdict});
   std::string first_error;
   for (const auto& [bucket, list] : buckets) {
-    const std::string folder = directory + "/findings/" + bucket;
     if (interrupt) break;
+    const std::string folder = (fs::path(directory) / "findings" / bucket).string();
     try {
       fs::create_directories(folder);
       write_worst(folder + "/worst.json", worst_of(list));

@@ -84,7 +84,7 @@ Judgement execute(const RunOnce& run_once, const LoadedKernel& kernel, const Job
   const auto result_of = [&](const Run& run) {
     for (const auto& [earlier, result] : done)  // checks that plan the same run share its result
       if (earlier == run) return result;
-    const RunResult result = run_once(run, job.config);
+    RunResult result = run_once(run, job.config);
     judgement.kernel_seconds += result.seconds;
     done.emplace_back(run, result);
     return result;

@@ -25,9 +25,9 @@ JsonText json_of_move(const Problem& p, const Move& m) {
 }  // namespace
 
 Cost cost_of(const Problem& p, const std::string& algorithm, Pass pass, const Schedule& schedule) {
-  const Cost form = cost_closed_form(p, algorithm, pass, schedule);
+  Cost form = cost_closed_form(p, algorithm, pass, schedule);
   if (!is_small_enough_to_run(p)) return form;
-  const Cost counted = cost_by_running(p, algorithm, pass, schedule);
+  Cost counted = cost_by_running(p, algorithm, pass, schedule);
   if (counted.operations != form.operations || counted.arrays != form.arrays)
     throw std::runtime_error("the count of " + algorithm + " is not its closed form for `" + print(p) + "`");
   return counted;

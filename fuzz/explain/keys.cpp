@@ -24,7 +24,7 @@ void add_dropped(Hypotheses& list, const std::string& id, const std::string& sen
 }
 
 void add_dropped_keys(Hypotheses& list) {
-  const auto fixed = [](Dropped dropped) { return [dropped](const Observation&) { return dropped; }; };
+  const auto fixed = [](const Dropped& dropped) { return [dropped](const Observation&) { return dropped; }; };
   add_dropped(list, "last-key-dropped", "the last key is left out",
               fixed([](int64_t j, int64_t seq_k) { return j == seq_k - 1; }));
   add_dropped(list, "first-key-dropped", "the first key is left out", fixed([](int64_t j, int64_t) { return j == 0; }));
@@ -78,7 +78,7 @@ int64_t part_length(int64_t tiles, int64_t parts, int64_t tile) { return (tiles 
 
 void add_dropped_parts(Hypotheses& list) {
   const auto of_parts = [&](const std::string& id, const std::string& sentence,
-                            std::function<bool(int64_t j, int64_t seq_k, int64_t parts, int64_t tile)> dropped) {
+                            const std::function<bool(int64_t j, int64_t seq_k, int64_t parts, int64_t tile)>& dropped) {
     add_mistake(list, id, "TAIL", sentence, [dropped](const Observation& o) -> std::optional<Mistake> {
       const int64_t parts = key_parts(o), tile = key_tiles(o).front();
       if (parts < 2) return std::nullopt;
@@ -120,7 +120,7 @@ void add_pad_keys(RowSketch& row, int64_t count) {
 
 void add_padding(Hypotheses& list) {
   const auto padded = [&](const std::string& id, const std::string& sentence,
-                          std::function<int64_t(const Observation&, int64_t seq_k)> count) {
+                          const std::function<int64_t(const Observation&, int64_t seq_k)>& count) {
     add_mistake(list, id, "TAIL", sentence, [count](const Observation& o) -> std::optional<Mistake> {
       Mistake mistake;
       mistake.scores = [&o, count](const Inputs&, RowSketch& row) {

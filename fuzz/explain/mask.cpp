@@ -14,7 +14,7 @@ constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 using Visible = std::function<bool(const Inputs&, const RowSketch&, const Pair&)>;
 
 /// A mistake in which a key counts iff `visible` and its bias is not -infinity.
-Mistake seen_by(Visible visible) {
+Mistake seen_by(const Visible& visible) {
   Mistake mistake;
   mistake.scores = [visible](const Inputs& in, RowSketch& row) {
     for (Pair& pair : row.pairs)
@@ -183,7 +183,8 @@ void add_dead_tile_hypotheses(Hypotheses& list) {
 }
 
 void add_dead_row_hypotheses(Hypotheses& list) {
-  const auto dead = [&](const char* id, const char* sentence, std::function<void(const Inputs&, RowSketch&)> result) {
+  const auto dead = [&](const char* id, const char* sentence,
+                        const std::function<void(const Inputs&, RowSketch&)>& result) {
     add_mistake_in(in_forward, list, id, "EMPTY", sentence, [result](const Observation& o) -> std::optional<Mistake> {
       if (holds_poison(o, OutputId::o) || holds_poison(o, OutputId::lse)) return std::nullopt;
       Mistake mistake;

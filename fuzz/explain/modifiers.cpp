@@ -16,8 +16,8 @@ using Applies = std::function<bool(const Problem&)>;
 using RowEdit = std::function<void(const Inputs&, RowSketch&)>;
 using InputEdit = std::function<void(Inputs&)>;
 
-void add_row_edit(Hypotheses& list, const char* id, const char* category, const char* sentence, Applies applies,
-                  RowEdit edit) {
+void add_row_edit(Hypotheses& list, const char* id, const char* category, const char* sentence, const Applies& applies,
+                  const RowEdit& edit) {
   add_mistake(list, id, category, sentence, [=](const Observation& o) -> std::optional<Mistake> {
     if (!applies(o.in.problem)) return std::nullopt;
     Mistake mistake;
@@ -26,8 +26,8 @@ void add_row_edit(Hypotheses& list, const char* id, const char* category, const 
   });
 }
 
-void add_input_edit(Hypotheses& list, const char* id, const char* category, const char* sentence, Applies applies,
-                    InputEdit edit) {
+void add_input_edit(Hypotheses& list, const char* id, const char* category, const char* sentence,
+                    const Applies& applies, const InputEdit& edit) {
   add_mistake(list, id, category, sentence, [=](const Observation& o) -> std::optional<Mistake> {
     if (!applies(o.in.problem)) return std::nullopt;
     Mistake mistake;
@@ -146,8 +146,8 @@ void add_alibi(Hypotheses& list) {
 bool has_bias(const Problem& p) { return p.bias.has_value(); }
 
 /// The bias becomes `wrong` of (b, h, i, j); -infinity hides there.
-void add_bias_rule(Hypotheses& list, const std::string& id, const std::string& sentence, Applies applies,
-                   std::function<double(const Inputs&, const RowSketch&, const Pair&)> wrong) {
+void add_bias_rule(Hypotheses& list, const std::string& id, const std::string& sentence, const Applies& applies,
+                   const std::function<double(const Inputs&, const RowSketch&, const Pair&)>& wrong) {
   add_row_edit(
       list, id.c_str(), "SCOREMOD", sentence.c_str(), [applies](const Problem& p) { return has_bias(p) && applies(p); },
       [wrong](const Inputs& in, RowSketch& row) {
@@ -224,7 +224,7 @@ void add_bias(Hypotheses& list) {
 bool has_sink(const Problem& p) { return p.sink; }
 
 void add_sink_count(Hypotheses& list, const char* id, const char* sentence,
-                    std::function<double(const Observation&)> count) {
+                    const std::function<double(const Observation&)>& count) {
   add_mistake(list, id, "SCOREMOD", sentence, [count](const Observation& o) -> std::optional<Mistake> {
     const double times = count(o);
     if (!o.in.problem.sink || times == 1) return std::nullopt;
@@ -283,8 +283,8 @@ void add_sink(Hypotheses& list) {
 bool has_dropout(const Problem& p) { return p.dropout.has_value(); }
 
 /// Keeps by another rule: `keep` of (b, h, i, j).
-void add_keep_rule(Hypotheses& list, const char* id, const char* sentence, Applies applies,
-                   std::function<bool(const Problem&, const RowSketch&, int64_t j)> keep) {
+void add_keep_rule(Hypotheses& list, const char* id, const char* sentence, const Applies& applies,
+                   const std::function<bool(const Problem&, const RowSketch&, int64_t j)>& keep) {
   add_row_edit(
       list, id, "SCOREMOD", sentence, [applies](const Problem& p) { return has_dropout(p) && applies(p); },
       [keep](const Inputs& in, RowSketch& row) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -64,8 +65,8 @@ Extents extents_of(const Observation& o, OutputId id, const std::vector<Spot>& s
 }
 
 void add_ranges(std::vector<Condition>& list, const char* name, const std::set<int64_t>& wrong, int64_t Where::*field) {
-  const auto add = [&](std::string words, std::function<bool(int64_t)> holds) {
-    list.push_back({words, [holds, field](const Spot& spot) { return holds(spot.at.*field); }});
+  const auto add = [&](std::string words, const std::function<bool(int64_t)>& holds) {
+    list.push_back({std::move(words), [holds, field](const Spot& spot) { return holds(spot.at.*field); }});
   };
   const int64_t least = *wrong.begin(), most = *wrong.rbegin();
   if (wrong.size() == 1) add(fmt::format("{} {}", name, least), [least](int64_t x) { return x == least; });
@@ -75,7 +76,7 @@ void add_ranges(std::vector<Condition>& list, const char* name, const std::set<i
     if (wrong.size() > 1 && x < 4) add(fmt::format("{} {}", name, x), [x](int64_t y) { return x == y; });
 }
 
-void add_residues(std::vector<Condition>& list, const char* name, std::set<int64_t> moduli,
+void add_residues(std::vector<Condition>& list, const char* name, const std::set<int64_t>& moduli,
                   const std::set<int64_t>& wrong, int64_t Where::*field) {
   for (const int64_t m : moduli) {
     std::set<int64_t> residues;

@@ -20,7 +20,7 @@ double largest_score(const RowSketch& row) {
 
 /// L becomes `wrong`; `read`: the backward takes it for L, else it knows what was stored.
 void add_stored_l(Hypotheses& list, const char* id, const char* sentence,
-                  std::function<double(const Inputs&, const RowSketch&)> wrong) {
+                  const std::function<double(const Inputs&, const RowSketch&)>& wrong) {
   for (const bool read : {false, true})
     add_mistake_in(in_forward, list, std::string(id) + (read ? ".read" : ""), "LSE",
                    std::string(sentence) + (read ? ", and the backward takes it for L" : ""),
@@ -69,7 +69,7 @@ void add_l(Hypotheses& list) {
 /// Row (b, h, i) of O or L is taken from another place.
 using Source = std::function<int64_t(const Inputs&, const HeadIndex&, int64_t i)>;  ///< flat row
 void add_read_from(Hypotheses& list, const std::string& id, const std::string& words,
-                   std::function<bool(const Problem&)> applies, Source source) {
+                   const std::function<bool(const Problem&)>& applies, const Source& source) {
   for (const bool of_l : {true, false})
     add_mistake_in(in_backward, list, std::string("backward-reads-") + (of_l ? "l-" : "o-") + id, of_l ? "LSE" : "GRAD",
                    std::string("the backward reads ") + (of_l ? "L" : "O (or D)") + " of " + words,

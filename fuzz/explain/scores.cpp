@@ -25,7 +25,7 @@ Mistake scaled_by(double factor) {
 }
 
 void add_wrong_scale(Hypotheses& list, const std::string& id, const std::string& sentence,
-                     std::function<double(const Problem&)> scale) {
+                     const std::function<double(const Problem&)>& scale) {
   add_mistake(list, id, "SCALE", sentence, [scale](const Observation& o) -> std::optional<Mistake> {
     const double wrong = scale(o.in.problem), right = scale_of(o.in.problem);
     if (right == 0 || !std::isfinite(wrong) || std::abs(wrong - right) <= 1e-7 * std::abs(right)) return std::nullopt;
@@ -127,7 +127,7 @@ void add_fitted_scale(Hypotheses& list) {
 
 /// s1 from s0 by another rule, with ds1 / ds0.
 using Cap = std::function<double(double s0, double cap)>;
-void add_cap(Hypotheses& list, const char* id, const char* sentence, Cap s1) {
+void add_cap(Hypotheses& list, const char* id, const char* sentence, const Cap& s1) {
   add_mistake(list, id, "SCOREMOD", sentence, [s1](const Observation& o) -> std::optional<Mistake> {
     if (o.in.problem.softcap == 0) return std::nullopt;
     Mistake mistake;
@@ -145,7 +145,7 @@ void add_cap(Hypotheses& list, const char* id, const char* sentence, Cap s1) {
 
 /// Keys that the row does not see count with the score that `score` gives them.
 void add_hidden_counts(Hypotheses& list, const char* id, const char* sentence, bool needs_cap,
-                       std::function<double(const Inputs&)> score) {
+                       const std::function<double(const Inputs&)>& score) {
   add_mistake(list, id, "SCOREMOD", sentence, [=](const Observation& o) -> std::optional<Mistake> {
     if (needs_cap && o.in.problem.softcap == 0) return std::nullopt;
     Mistake mistake;
