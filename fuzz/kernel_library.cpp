@@ -164,7 +164,7 @@ RunResult ask_apart(const LoadedKernel& kernel, Question question, const Problem
 /// Throws BadDescription where there is no answer.
 RunResult ask(const LoadedKernel& kernel, Question question, const Problem& problem, const std::string& config) {
   if (kernel.path.empty()) return ask_here(kernel, question, problem, config);
-  const RunResult answer = ask_apart(kernel, question, problem, config);
+  RunResult answer = ask_apart(kernel, question, problem, config);
   if (answer.status == RunStatus::ok || answer.status == RunStatus::rejected) return answer;
   const std::string function = name_of(question);
   throw BadDescription(

@@ -26,7 +26,8 @@ enum KappaPart { kappa_scores, kappa_stored, kappa_modifiers, kappa_argument, ka
 /// Scores of one row over the visible keys of a range, with their absolute errors.
 struct ScoreRow {
   HeadIndex at;
-  int64_t i = 0, span = 0;  ///< span: keys of the range, hidden ones included
+  int64_t i = 0;
+  int64_t span = 0;  ///< keys of the range, hidden ones included
   std::vector<int64_t> keys;
   std::vector<double> y, tangent, z;       ///< score; s1/cap (0 without softcap); dropout factor
   std::vector<double> kappa[kappa_parts];  ///< the first three are filled

@@ -32,7 +32,10 @@ constexpr int sum_lanes = 4;
 
 /// Roundings that one of n addends passes through, wherever it begins: 1 of the product, 8 in its chunk, at most
 /// min(n / 8 + 2, 32) + 7 in its block, n / 256 + 2 in the result.
-constexpr double sum_roundings(int64_t n) { return double(20 + std::min<int64_t>(n / 8, 32) + n / 256); }
+constexpr double sum_roundings(int64_t n) {
+  const int64_t roundings = 20 + std::min<int64_t>(n / 8, 32) + n / 256;
+  return double(roundings);
+}
 /// Relative to the sum of magnitudes: k u / (1 - k u), k = sum_roundings(n) < 2^30.
 constexpr double sum_error(int64_t n) { return sum_roundings(n) * unit_roundoff * inflation; }
 

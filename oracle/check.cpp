@@ -95,7 +95,7 @@ void fail_as_worst(Verdict& verdict, const char* kind, const std::string& why) {
   verdict.why = why;
 }
 
-Verdict unless_vacuous(Verdict verdict) {
+Verdict unless_vacuous(const Verdict& verdict) {
   return verdict.status == Status::pass && verdict.judged == 0 ? Verdict{} : verdict;
 }
 

@@ -58,8 +58,10 @@ double refining_cost(const Inputs& in, OutputId id) {
     case OutputId::dq:
       return 2 * row;
     case OutputId::dk:
-    case OutputId::dv:
-      return 2 * row * double(rows * (p.heads / p.kv_heads));
+    case OutputId::dv: {
+      const int64_t group = p.heads / p.kv_heads;
+      return 2 * row * double(rows * group);
+    }
     case OutputId::dsink:
       return 2 * row * double(rows * p.batch);
     case OutputId::dbias:
@@ -73,7 +75,7 @@ Sample rows_to_judge(const Judging& j) {
   const auto sample = [&](const std::vector<int64_t>& suspects) {
     return sample_rows(j.in.problem, sample_work, j.arithmetic.tile_m, j.arithmetic.tile_n, suspects, j.c.recipe.seed);
   };
-  const Sample any = sample({});
+  Sample any = sample({});
   if (any.all || !is_judged(j.subject, j.in.problem, OutputId::o)) return any;
   return sample(farthest_rows(j.in, j.outputs.o, sample_work, most_suspect_rows, j.c.recipe.seed));
 }

@@ -21,7 +21,7 @@ bool note_ratio(Verdict&, const Problem&, OutputId, int64_t index, double ratio)
 void fail_as_worst(Verdict&, const char* kind, const std::string& why);
 
 /// A pass that compared nothing is no pass: the verdict, or one with an empty `check`.
-Verdict unless_vacuous(Verdict);
+Verdict unless_vacuous(const Verdict&);
 
 /// Nine significant digits: enough to tell fp32 numbers apart.
 std::string number_text(double);

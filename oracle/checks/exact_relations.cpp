@@ -122,7 +122,10 @@ bool output_scales(const Problem& p, const Arithmetic& arithmetic, const Depths&
   return d.v.finite && depth <= deepest && d.v.largest * keys < largest_sum;
 }
 
-double group_rows(const Problem& p) { return double(max_used_length(p.q, p.batch) * (p.heads / p.kv_heads)); }
+double group_rows(const Problem& p) {
+  const int64_t group = p.heads / p.kv_heads;
+  return double(max_used_length(p.q, p.batch) * group);
+}
 
 /// dV = sum p dO: the lemma, with dO for V.
 bool value_gradient_scales(const Problem& p, const Depths& d) {

@@ -157,7 +157,7 @@ RunResult run_with(Error error, const Run& run) {
 
 Explanation explained(Error error, const char* text) {
   const RunOnce run_once = [error](const Run& run, const std::string&) { return run_with(error, run); };
-  return explain(run_once, load_kernel("cpu:flash2"), Job{parse_case(text), "", {"bound"}}, {}, 1.5);
+  return explain(run_once, load_kernel("cpu:flash2"), Job{parse_case(text), "", {"bound"}}, {}, 10);
 }
 
 struct Planted {
