@@ -73,12 +73,6 @@ void refuse_unreadable_arithmetic(const LoadedKernel& kernel) {
   }
 }
 
-void require_device(const LoadedKernel& kernel) {
-  std::string reason;
-  if (!device_available(kernel, reason))
-    throw UnavailableError("kernel " + kernel.name + " cannot run here: " + reason);
-}
-
 std::vector<const LoadedKernel*> load_all(const std::vector<std::string>& names) {
   if (names.empty()) throw UsageError("no kernel to fuzz; `flashproof list kernels` shows what is there");
   std::vector<const LoadedKernel*> kernels;

@@ -195,6 +195,12 @@ bool device_available(const LoadedKernel& kernel, std::string& reason) {
   return kernel.table->memory != FLASHPROOF_CUDA || cuda_available(reason);
 }
 
+void require_device(const LoadedKernel& kernel) {
+  std::string reason;
+  if (!device_available(kernel, reason))
+    throw UnavailableError("kernel " + kernel.name + " cannot run here: " + reason);
+}
+
 flashproof_problem abi_problem(const Problem& p) {
   flashproof_problem abi = {};
   abi.struct_size = sizeof abi;

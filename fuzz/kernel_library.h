@@ -25,6 +25,8 @@ std::vector<std::string> builtin_kernels();
 const LoadedKernel& load_kernel(const std::string& name);
 /// Whether a device that the kernel needs is in this machine; the reason if not.
 bool device_available(const LoadedKernel&, std::string& reason);
+/// Throws UnavailableError with the reason where it is not.
+void require_device(const LoadedKernel&);
 
 /// The problem as the kernel sees it.
 flashproof_problem abi_problem(const Problem&);

@@ -96,9 +96,7 @@ void add_power(Execution& e) {
 }
 
 Execution execute_keeping(const LoadedKernel& kernel, const Job& job, const Limits& limits, bool in_process) {
-  std::string reason;
-  if (!device_available(kernel, reason))
-    throw UnavailableError("kernel " + kernel.name + " cannot run here: " + reason);
+  require_device(kernel);
   Execution e{job, {}, "", {}, {}, {}};
   Worker worker(kernel.name, limits);
   ProgressLine progress;

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "fuzz/cli/options.h"
+#include "fuzz/execute.h"
 #include "fuzz/summary.h"
 #include "reference/errors.h"
 
@@ -67,6 +68,19 @@ NamedCase find_case(const std::string& name, const std::string& campaign) {
   if (name.find(' ') == std::string::npos && (name.find('/') != std::string::npos || name.ends_with(".json")))
     throw UsageError("there is no file " + name + "; a case's text looks like 'bf16 q4 k8 d64 causal seed=1'");
   return {name, "", "", {}};
+}
+
+NamedCase find_failing_case(const std::string& verb, const std::string& name, const std::string& campaign,
+                            const NamedCase& flags, const std::string& check) {
+  NamedCase named = find_case(name, campaign);
+  if (!flags.kernel.empty()) named.kernel = flags.kernel;
+  if (!flags.config.empty()) named.config = flags.config;
+  if (!check.empty()) named.checks = {check};
+  validate_check_ids(named.checks);
+  if (named.kernel.empty())
+    throw UsageError("which kernel? A case's text names none\n  example: flashproof " + verb +
+                     " --kernel ./mine.so 'bf16 q64 k64 d64 causal'");
+  return named;
 }
 
 }  // namespace flashproof

@@ -15,9 +15,14 @@ struct NamedCase {
 /// digits, looked for in `campaign` ("": the newest one in ./flashproof-campaigns). Throws UsageError.
 NamedCase find_case(const std::string& name, const std::string& campaign);
 
+/// The same for a case to be run by `verb`: `flags` name the kernel and config in its place, `check` the check that fails ("" as it
+/// says). UsageError also for an unknown check, and where nothing names a kernel.
+NamedCase find_failing_case(const std::string& verb, const std::string& name, const std::string& campaign,
+                            const NamedCase& flags, const std::string& check);
+
 /// Where campaigns go when no folder is named.
 constexpr const char* campaigns_folder = "flashproof-campaigns";
-/// The folder there whose name, a time, is the last. Throws UsageError when there is none.
+/// The folder there whose campaign was started last. Throws UsageError when there is none.
 std::string newest_campaign();
 
 }  // namespace flashproof

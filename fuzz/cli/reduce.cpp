@@ -22,19 +22,10 @@ struct Options {
 };
 
 int reduce_verb(const Options& o) {
-  NamedCase named = find_case(joined(o.words), o.campaign);
-  if (!o.kernel.empty()) named.kernel = o.kernel;
-  if (!o.config.empty()) named.config = o.config;
-  if (!o.check.empty()) named.checks = {o.check};
-  validate_check_ids(named.checks);
-  if (named.kernel.empty())
-    throw UsageError(
-        "which kernel? A case's text names none\n  example: flashproof reduce --kernel ./mine.so 'bf16 q64 k64 d64 "
-        "causal'");
+  const NamedCase named =
+      find_failing_case("reduce", joined(o.words), o.campaign, {"", o.kernel, o.config, {}}, o.check);
   const LoadedKernel& kernel = load_kernel(named.kernel);
-  std::string reason;
-  if (!device_available(kernel, reason))
-    throw UnavailableError("kernel " + kernel.name + " cannot run here: " + reason);
+  require_device(kernel);
 
   Worker worker(kernel.name, o.limits);
   const Judgement first = execute(worker, kernel, Job{parse_case(named.text), named.config, named.checks});
