@@ -87,7 +87,7 @@ std::string fault(const CLI::ParseError& error, const Verb::State& verb) {
 Verb::Verb(State& state) : state_(state) {}
 
 Verb& Verb::parsed(const char* names, const char* help, const char* type,
-                   std::function<void(const std::string&)> parse) {
+                   const std::function<void(const std::string&)>& parse) {
   const std::string name = names;
   const auto named = [name, parse](const std::string& text) {
     try {

@@ -38,7 +38,8 @@ class Verb {
   Verb& hidden();
 
  private:
-  Verb& parsed(const char* names, const char* help, const char* type, std::function<void(const std::string&)> parse);
+  Verb& parsed(const char* names, const char* help, const char* type,
+               const std::function<void(const std::string&)>& parse);
   State& state_;
 };
 
