@@ -14,11 +14,11 @@
 #include "fuzz/device_memory.h"
 #include "fuzz/plug_in_code.h"
 #include "fuzz/runner.h"
-#include "fuzz/sha256.h"
 #include "kernels/builtin.h"
 #include "reference/arithmetic.h"
 #include "reference/errors.h"
 #include "reference/nearest_word.h"
+#include "reference/sha256.h"
 
 namespace flashproof {
 namespace {

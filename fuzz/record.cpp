@@ -6,8 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "fuzz/sha256.h"
 #include "reference/errors.h"
+#include "reference/sha256.h"
 
 namespace flashproof {
 namespace {

@@ -12,9 +12,9 @@
 #include "fuzz/cli/dump.h"
 #include "fuzz/cli/options.h"
 #include "fuzz/record.h"
-#include "fuzz/sha256.h"
 #include "fuzz/steady_seconds.h"
 #include "reference/errors.h"
+#include "reference/sha256.h"
 
 namespace flashproof {
 namespace {

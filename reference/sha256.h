@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4): names plug-ins and manifests by content.
+// SHA-256 (FIPS 180-4): names plug-ins, manifests and compiled kernels by content.
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,5 +1,5 @@
 // SHA-256 as FIPS 180-4, section 6.2.2, states it: 64 rounds over each 64-byte block.
-#include "fuzz/sha256.h"
+#include "reference/sha256.h"
 
 #include <array>
 #include <bit>
