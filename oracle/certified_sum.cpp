@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "oracle/wide_vectors.h"
+#include "reference/wide_vectors.h"
 
 namespace flashproof {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <limits>
 
-#include "oracle/wide_vectors.h"
+#include "reference/wide_vectors.h"
 
 namespace flashproof {
 namespace {

@@ -2,7 +2,7 @@
 // tiles of K transposed once, loops plain enough for the compiler to vectorise.
 //
 // It stands for what a careful programmer writes without a thought for error bounds. So that it is no straw man, this file
-// alone is compiled with -O3 and with contraction to fma, for every vector width (oracle/wide_vectors.h): as -march=native
+// alone is compiled with -O3 and with contraction to fma, for every vector width (reference/wide_vectors.h): as -march=native
 // would on this machine, and yet in a program that runs on others.
 #include "fuzz/bench/plain_attention.h"
 
@@ -10,7 +10,7 @@
 #include <cmath>
 #include <limits>
 
-#include "oracle/wide_vectors.h"
+#include "reference/wide_vectors.h"
 
 namespace flashproof {
 namespace {
