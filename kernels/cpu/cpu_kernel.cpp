@@ -52,7 +52,7 @@ RoundedOps ops_of(const flashproof_problem& p) {
 }
 
 /// The text of reference/arithmetic.h: RoundedOps over the algorithm's order of tiles.
-std::string arithmetic_text(const HeadAlgorithm& algorithm, const flashproof_problem& p, const TileConfig& config) {
+std::string arithmetic_text(const HeadAlgorithm& algorithm, const flashproof_problem& p, const CpuTiles& config) {
   constexpr const char* names[] = {"fp32", "bf16", "fp16", "e4m3", "e5m2"};
   const RoundedOps ops = ops_of(p);
   const auto tile = [](int64_t size, int64_t side) {
@@ -67,14 +67,14 @@ std::string arithmetic_text(const HeadAlgorithm& algorithm, const flashproof_pro
 }
 
 /// The call's problem and config, checked.
-TileConfig check_call(const HeadAlgorithm& algorithm, const flashproof_call& call, const char* config) {
+CpuTiles check_call(const HeadAlgorithm& algorithm, const flashproof_call& call, const char* config) {
   check(call.struct_size == sizeof(flashproof_call), "call has another struct_size: built against another header?");
   check(call.problem != nullptr, "call has no problem");
   check_problem(*call.problem);
   return parse_config(algorithm, config);
 }
 
-void forward_all(const HeadAlgorithm& algorithm, const CallView& view, const TileConfig& config) {
+void forward_all(const HeadAlgorithm& algorithm, const CallView& view, const CpuTiles& config) {
   const flashproof_problem& p = view.problem;
   const int64_t group = p.heads / p.kv_heads;
   for (int64_t b = 0; b < p.batch; ++b)
@@ -88,7 +88,7 @@ void forward_all(const HeadAlgorithm& algorithm, const CallView& view, const Til
     }
 }
 
-void backward_all(const HeadAlgorithm& algorithm, const CallView& view, const TileConfig& config) {
+void backward_all(const HeadAlgorithm& algorithm, const CallView& view, const CpuTiles& config) {
   const flashproof_problem& p = view.problem;
   const RoundedOps ops = ops_of(p);
   const int64_t group = p.heads / p.kv_heads;
@@ -120,13 +120,13 @@ void backward_all(const HeadAlgorithm& algorithm, const CallView& view, const Ti
 
 }  // namespace
 
-void backward_by_key_tiles(const RoundedOps& ops, const Head<float>& head, const TileConfig& config,
+void backward_by_key_tiles(const RoundedOps& ops, const Head<float>& head, const CpuTiles& config,
                            const HeadOutputs<float>& stored, HeadGradients<float>& out) {
   flash2_backward(ops, head, {config.tile_m, config.tile_n}, stored.o, stored.l, out);
 }
 
-TileConfig parse_config(const HeadAlgorithm& algorithm, const char* config) {
-  TileConfig result = algorithm.defaults;
+CpuTiles parse_config(const HeadAlgorithm& algorithm, const char* config) {
+  CpuTiles result = algorithm.defaults;
   std::string_view rest = config == nullptr ? "" : config;
   while (!rest.empty()) {
     const size_t end = rest.find_first_of(", ");
@@ -173,7 +173,7 @@ const char* cpu_arithmetic(const HeadAlgorithm& algorithm, const flashproof_prob
 flashproof_status cpu_forward(const HeadAlgorithm& algorithm, const flashproof_call* call, const char* config,
                               char* message, size_t message_size) {
   return guarded(message, message_size, [&] {
-    const TileConfig tiles = check_call(algorithm, *call, config);
+    const CpuTiles tiles = check_call(algorithm, *call, config);
     forward_all(algorithm, view_call(*call), tiles);
   });
 }
@@ -181,7 +181,7 @@ flashproof_status cpu_forward(const HeadAlgorithm& algorithm, const flashproof_c
 flashproof_status cpu_backward(const HeadAlgorithm& algorithm, const flashproof_call* call, const char* config,
                                char* message, size_t message_size) {
   return guarded(message, message_size, [&] {
-    const TileConfig tiles = check_call(algorithm, *call, config);
+    const CpuTiles tiles = check_call(algorithm, *call, config);
     backward_all(algorithm, view_call(*call), tiles);
   });
 }

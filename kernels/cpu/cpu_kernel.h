@@ -9,7 +9,7 @@
 
 namespace flashproof {
 
-struct TileConfig {
+struct CpuTiles {
   int64_t tile_m = 64, tile_n = 64;  ///< 0: the whole side is one tile
   int64_t splits = 1;                ///< parts of the keys
   int64_t levels = 1;                ///< 2: each tile's P v from zero, then added
@@ -20,21 +20,21 @@ constexpr int64_t largest_tile = 256, largest_split = 64;
 /// `order` and `normalized` are words of reference/arithmetic.h.
 struct HeadAlgorithm {
   std::span<const char* const> tunables;
-  TileConfig defaults;
+  CpuTiles defaults;
   const char *order, *normalized;
-  HeadOutputs<float> (*forward)(const RoundedOps&, const Head<float>&, const TileConfig&);
-  void (*backward)(const RoundedOps&, const Head<float>&, const TileConfig&, const HeadOutputs<float>& stored,
+  HeadOutputs<float> (*forward)(const RoundedOps&, const Head<float>&, const CpuTiles&);
+  void (*backward)(const RoundedOps&, const Head<float>&, const CpuTiles&, const HeadOutputs<float>& stored,
                    HeadGradients<float>&);
   /// A tile of keys that a row does not see, but another row of its tile does, leaves the row's O and L as they are.
   bool hidden_tiles_change_nothing = true;
 };
 
 /// FlashAttention 2's backward, which FlashDecoding and FlashAttention 3 have too.
-void backward_by_key_tiles(const RoundedOps&, const Head<float>&, const TileConfig&, const HeadOutputs<float>& stored,
+void backward_by_key_tiles(const RoundedOps&, const Head<float>&, const CpuTiles&, const HeadOutputs<float>& stored,
                            HeadGradients<float>&);
 
 /// "tile_m=64,tile_n=32" (commas or spaces). Throws RejectedCall for another key or a value out of range.
-TileConfig parse_config(const HeadAlgorithm&, const char* config);
+CpuTiles parse_config(const HeadAlgorithm&, const char* config);
 
 /// REJECTED, with a message, for whatever is not a legal problem; else OK.
 flashproof_status cpu_supports(const HeadAlgorithm&, const flashproof_problem*, const char* config, char* message,

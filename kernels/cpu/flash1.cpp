@@ -7,11 +7,11 @@
 namespace flashproof {
 namespace {
 
-HeadOutputs<float> forward_head(const RoundedOps& ops, const Head<float>& head, const TileConfig& config) {
+HeadOutputs<float> forward_head(const RoundedOps& ops, const Head<float>& head, const CpuTiles& config) {
   return flash1_forward(ops, head, {config.tile_m, config.tile_n});
 }
 
-void backward_head(const RoundedOps& ops, const Head<float>& head, const TileConfig& config,
+void backward_head(const RoundedOps& ops, const Head<float>& head, const CpuTiles& config,
                    const HeadOutputs<float>& stored, HeadGradients<float>& out) {
   flash1_backward(ops, head, {config.tile_m, config.tile_n}, stored.o, stored.l, out);
 }

@@ -8,7 +8,7 @@
 namespace flashproof {
 namespace {
 
-HeadOutputs<float> forward_head(const RoundedOps& ops, const Head<float>& head, const TileConfig& config) {
+HeadOutputs<float> forward_head(const RoundedOps& ops, const Head<float>& head, const CpuTiles& config) {
   return flash3_forward(ops, head, {config.tile_m, config.tile_n}, config.levels == 2);
 }
 

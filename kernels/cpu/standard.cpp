@@ -7,11 +7,11 @@
 namespace flashproof {
 namespace {
 
-HeadOutputs<float> forward_head(const RoundedOps& ops, const Head<float>& head, const TileConfig&) {
+HeadOutputs<float> forward_head(const RoundedOps& ops, const Head<float>& head, const CpuTiles&) {
   return standard_forward(ops, head);
 }
 
-void backward_head(const RoundedOps& ops, const Head<float>& head, const TileConfig&, const HeadOutputs<float>& stored,
+void backward_head(const RoundedOps& ops, const Head<float>& head, const CpuTiles&, const HeadOutputs<float>& stored,
                    HeadGradients<float>& out) {
   standard_backward(ops, head, stored.o, stored.l, out);
 }
