@@ -1,0 +1,161 @@
+// The arithmetic of NVIDIA's tensor cores with an fp32 accumulator, bit for bit: C + sum_k a_k b_k in fused steps.
+//
+// A step adds `products` products to the accumulator:
+//   terms      t_0 = C and t_k = a_k b_k, exact. An operand is +-significand 2^e with significand in [1, 2), or with
+//              significand < 1 and e = emin where it is subnormal; products are not renormalised: e(t_k) = e(a_k) + e(b_k).
+//   alignment  E = max e(t) over the terms that are not zero; every term is truncated toward zero to a multiple of
+//              2^(E - align_bits).
+//   sum        exact, then truncated toward zero to keep_bits fraction bits and to a multiple of 2^-149; from 2^128
+//              infinity; a sum that is zero is +0.
+//   NaN        a NaN, inf * 0 or inf - inf gives 0x7fffffff; else infinity gives infinity.
+// An instruction's k products are steps in ascending k, each on the result of the one before.
+//
+// fp8 through mma.sync on sm_90 is converted to fp16: `run` > 0. Of an instruction's 32 products those with
+// (k / run) % 2 == 0 make a first step from C = 0, the others a second one on its result t; then C = fl(C + t) to nearest.
+// As the operands lie in registers run = 2; of 16 neighbouring keys held in that order by a fragment of P, run = 8.
+//
+// Sources: for sm_90 samples of an H200 (mma.sync bf16, fp16; wgmma bf16, fp16, e4m3, e5m2; 20,000 each, no mismatch);
+// Xie et al., MMA-Sim, arXiv 2511.10909; Khattak and Mikaitis, arXiv 2512.07004, figure 5 (fp8 through mma.sync).
+// sm_80 and sm_89 are from MMA-Sim, table 4, and not measured here. `flashproof certify` compares with the GPU at hand.
+#pragma once
+#include "reference/formats.h"
+
+namespace flashproof {
+
+enum class Architecture : int { sm_80, sm_89, sm_90 };
+enum class MatrixInstruction : int { mma_sync, wgmma };
+
+struct MatrixUnit {
+  DType a = DType::bf16, b = DType::bf16;
+  int products = 0;                    ///< summed in one step; 0: the architecture has no such instruction
+  int align_bits = 0, keep_bits = 23;  ///< fraction bits of the aligned terms and of the result
+  int run = 0;                         ///< 0: plain steps; else fp8 by way of fp16, in two groups by alternating runs
+};
+
+FLASHPROOF_HD constexpr bool is_fp8(DType dtype) { return dtype == DType::e4m3 || dtype == DType::e5m2; }
+
+/// Products of one instruction for one output: mma.sync m16n8k16 or m16n8k32, wgmma k16 or k32.
+FLASHPROOF_HD constexpr int products_an_instruction(const MatrixUnit& unit) { return is_fp8(unit.a) ? 32 : 16; }
+
+/// The unit that carries out the instruction. bf16 and fp16 do not mix, the fp8 formats do.
+FLASHPROOF_HD constexpr MatrixUnit matrix_unit(Architecture chip, MatrixInstruction instruction, DType a, DType b) {
+  const bool fp8 = is_fp8(a) && is_fp8(b);
+  const bool sixteen_bits = a == b && (a == DType::bf16 || a == DType::fp16);
+  if (!fp8 && !sixteen_bits) return {a, b, 0, 0, 0, 0};
+  if (instruction == MatrixInstruction::wgmma) {
+    if (chip != Architecture::sm_90) return {a, b, 0, 0, 0, 0};
+    return fp8 ? MatrixUnit{a, b, 32, 13, 13, 0} : MatrixUnit{a, b, 16, 25, 23, 0};
+  }
+  if (chip == Architecture::sm_90) return {a, b, 16, 25, 23, fp8 ? 2 : 0};
+  if (!fp8) return {a, b, 8, 24, 23, 0};
+  return chip == Architecture::sm_89 ? MatrixUnit{a, b, 16, 13, 13, 0} : MatrixUnit{a, b, 0, 0, 0, 0};
+}
+
+namespace tensor_core {
+
+/// A finite number: significand 2^(exponent - fraction bits of its format); exponents of subnormals are emin.
+struct Operand {
+  int significand = 0;
+  int exponent = 0;
+  bool infinite = false, nan = false;
+};
+
+FLASHPROOF_HD constexpr Operand operand_of(DType dtype, uint32 bits) {
+  const Format format = format_of(dtype);
+  const int fraction_bits = format.precision - 1;
+  const uint32 magnitude = bits & ((1u << (format.bits - 1)) - 1), fraction = magnitude & ((1u << fraction_bits) - 1);
+  const uint32 field = magnitude >> fraction_bits;
+  Operand x;
+  x.exponent = (field == 0 ? 1 : int(field)) - 1 + format.emin;
+  x.significand = int(field == 0 ? fraction : fraction | 1u << fraction_bits);
+  if (bits >> (format.bits - 1) & 1) x.significand = -x.significand;
+  x.infinite = format.has_infinity && magnitude == infinity_bits(dtype);
+  x.nan = magnitude > infinity_bits(dtype);
+  return x;
+}
+
+constexpr int below_every_exponent = -1000;
+
+/// significand 2^-fraction_bits as a multiple of 2^(gap - align_bits), truncated toward zero; gap = E - e >= 0.
+FLASHPROOF_HD constexpr int64 aligned(int64 significand, int fraction_bits, int gap, int align_bits) {
+  const int shift = align_bits - fraction_bits - gap;
+  if (shift >= 0) return significand * (1l << shift);
+  if (shift < -62) return 0;
+  return significand < 0 ? -(-significand >> -shift) : significand >> -shift;
+}
+
+/// sum 2^scale truncated toward zero to 1 + keep_bits significant bits, to a multiple of 2^-149, and to fp32.
+FLASHPROOF_HD constexpr float truncated(int64 sum, int scale, int keep_bits) {
+  if (sum == 0) return 0.0f;
+  // |sum| < 2^53, so that the double is exact and its leading bits are those of the sum.
+  const uint64 word = __builtin_bit_cast(uint64, double(sum < 0 ? -sum : sum)) & ~0ul << (52 - keep_bits);
+  const double magnitude = __builtin_bit_cast(double, word) * power_of_two(scale);
+  uint32 bits = 0x7f800000u;
+  if (magnitude < 0x1p-126)
+    bits = uint32(magnitude * 0x1p149);
+  else if (magnitude < 0x1p128)
+    bits = __builtin_bit_cast(uint32, float(magnitude));
+  return __builtin_bit_cast(float, bits | (sum < 0 ? 0x80000000u : 0u));
+}
+
+/// One step: c and the products a[index] b[index] of the `count` positions that position(n) names, n < count.
+template <class Position>
+FLASHPROOF_HD float step(const MatrixUnit& unit, const uint32* a, const uint32* b, float c, int count,
+                         Position position) {
+  const Operand accumulator = operand_of(DType::fp32, __builtin_bit_cast(uint32, c));
+  bool nan = accumulator.nan, plus = accumulator.infinite && accumulator.significand > 0;
+  bool minus = accumulator.infinite && accumulator.significand < 0;
+  int top = accumulator.significand == 0 ? below_every_exponent : accumulator.exponent;
+  for (int n = 0; n < count; ++n) {
+    const Operand x = operand_of(unit.a, a[position(n)]), y = operand_of(unit.b, b[position(n)]);
+    const int64 product = int64(x.significand) * y.significand;
+    const bool infinite = x.infinite || y.infinite;
+    nan = nan || x.nan || y.nan || (infinite && product == 0);
+    plus = plus || (infinite && product > 0);
+    minus = minus || (infinite && product < 0);
+    if (product != 0 && x.exponent + y.exponent > top) top = x.exponent + y.exponent;
+  }
+  if (nan || (plus && minus)) return __builtin_bit_cast(float, 0x7fffffffu);
+  if (plus || minus) return __builtin_bit_cast(float, plus ? 0x7f800000u : 0xff800000u);
+  const int fraction_bits = format_of(unit.a).precision + format_of(unit.b).precision - 2;
+  int64 sum = aligned(accumulator.significand, 23, top - accumulator.exponent, unit.align_bits);
+  for (int n = 0; n < count; ++n) {
+    const Operand x = operand_of(unit.a, a[position(n)]), y = operand_of(unit.b, b[position(n)]);
+    sum += aligned(int64(x.significand) * y.significand, fraction_bits, top - x.exponent - y.exponent, unit.align_bits);
+  }
+  return truncated(sum, top - unit.align_bits, unit.keep_bits);
+}
+
+}  // namespace tensor_core
+
+/// One instruction for one output: c + sum_k a_k b_k over its 16 (bf16, fp16) or 32 (fp8) products, k ascending, encoded in
+/// the unit's formats. unit.products > 0.
+FLASHPROOF_HD inline float fused_step(const MatrixUnit& unit, const uint32* a, const uint32* b, float c) {
+  if (unit.run == 0) {
+    for (int first = 0; first < products_an_instruction(unit); first += unit.products)
+      c = tensor_core::step(unit, a, b, c, unit.products, [first](int n) { return first + n; });
+    return c;
+  }
+  // Exact: fp16 holds every fp8 number, and its emin is e5m2's; subnormals of e4m3 become normal numbers of fp16.
+  uint32 x[32], y[32];
+  for (int k = 0; k < 32; ++k) {
+    x[k] = unit.a == DType::e5m2 ? a[k] << 8 : encode(DType::fp16, decode(unit.a, a[k]));
+    y[k] = unit.b == DType::e5m2 ? b[k] << 8 : encode(DType::fp16, decode(unit.b, b[k]));
+  }
+  const MatrixUnit fp16{DType::fp16, DType::fp16, 16, unit.align_bits, unit.keep_bits, 0};
+  const int run = unit.run;
+  float t = 0;
+  for (int group = 0; group < 2; ++group)
+    t = tensor_core::step(fp16, x, y, t, 16, [=](int n) { return n / run * 2 * run + group * run + n % run; });
+  const float sum = c + t;
+  return sum == sum ? sum : __builtin_bit_cast(float, 0x7fffffffu);
+}
+
+/// C += A B, instruction after instruction in ascending inner index; inner is padded with zeros to whole instructions.
+/// Element (i, k) of A is a[i a_row_stride + k a_column_stride], (k, j) of B is b[k b_row_stride + j], (i, j) of C is
+/// c[i c_row_stride + j]; strides in elements. a and b hold numbers of the unit's formats exactly. Every element of C gets
+/// the bits that fused_step gives. Throws std::invalid_argument where the architecture has no such instruction.
+void multiply_add_tile(const MatrixUnit&, int64 rows, int64 columns, int64 inner, const float* a, int64 a_row_stride,
+                       int64 a_column_stride, const float* b, int64 b_row_stride, float* c, int64 c_row_stride);
+
+}  // namespace flashproof
