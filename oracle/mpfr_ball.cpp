@@ -33,6 +33,7 @@ Ball::Ball(double exact) {
 Ball::Ball(const Ball& other) : Ball(0.0) { *this = other; }
 
 Ball& Ball::operator=(const Ball& other) {
+  if (this == &other) return *this;
   mpfr_set(mid_, other.mid_, MPFR_RNDN);
   radius_ = other.radius_;
   return *this;
@@ -109,7 +110,7 @@ ElementValue element_ball(const Inputs& in, OutputId id, int64_t index) {
   mpfr_inits2(2 * Ball::precision, low, high, nullptr);
   mpfr_sub_d(low, element.value.mid(), element.value.radius(), MPFR_RNDD);
   mpfr_add_d(high, element.value.mid(), element.value.radius(), MPFR_RNDU);
-  const ElementValue value = element_between(low, high);
+  ElementValue value = element_between(low, high);
   mpfr_clears(low, high, nullptr);
   return value;
 }

@@ -368,8 +368,8 @@ void store_key(const Group& group, int64_t j, bool seen, const ColumnSums& dk, c
     for (int64_t c = 0; c < p.value_dim; ++c) store_exact(values[OutputId::dv], dv_index + c, 0);
     return;
   }
-  const double error =
-      sum_error(group.seq_q) + double(group.heads * (2 + group.seq_q / sum_block)) * u;  // every head adds its blocks
+  const int64_t blocks = group.seq_q / sum_block;
+  const double error = sum_error(group.seq_q) + double(group.heads * (2 + blocks)) * u;  // every head adds its blocks
   dk.store_into(values[OutputId::dk], dk_index, group.score_scale, error);
   dv.store_into(values[OutputId::dv], dv_index, group.value_scale * dropout_scale(p), error);
 }

@@ -72,9 +72,9 @@ Stored read_stored(const FileData& data) {
     const std::string name = data.layer + names[n];
     const auto found = file.tensors.find(name);
     if (found == file.tensors.end()) {
-      std::string present;
-      for (const auto& [other, tensor] : file.tensors) present += " " + other;
-      throw UsageError(data.path + ": has no tensor `" + name + "`; it has" + present);
+      std::string why = data.path + ": has no tensor `" + name + "`; it has";
+      for (const auto& [other, tensor] : file.tensors) why.append(" ").append(other);
+      throw UsageError(why);
     }
     stored.shape[n] = found->second.shape;
     stored.values[n] = decoded(found->second, data.path + ": tensor `" + name + "`");
