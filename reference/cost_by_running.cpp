@@ -32,13 +32,13 @@ struct CountingOps : ExactOps<Counted> {
 
   static Counted minus_infinity() { return Counted(-std::numeric_limits<double>::infinity()); }
   /// All inputs are zeros, and so are all products.
-  void multiply_add(View<Counted> c, View<const Counted>, View<const Counted> b) const {
+  void multiply_add(Array, View<Counted> c, View<const Counted>, View<const Counted> b) const {
     tally.multiply_adds += c.rows * c.columns * b.rows;
   }
   Counted exp(const Counted& x) const { return ++tally.exponentials, Counted(std::exp(x.value)); }
   Counted log(const Counted& x) const { return ++tally.logarithms, Counted(std::log(x.value)); }
   /// Scores without a softcap have none.
-  Counted tanh(const Counted& x) const { return x; }
+  Counted tanh_ratio(const Counted& s, const Counted&) const { return s; }
 
   void load(Array a, const char* source, Span rows, int64 columns) const {
     (*cost)[a].loaded += rows.size() * columns;

@@ -19,11 +19,12 @@ namespace flashproof {
 
 /// m, l and O (normalised) of row i after a tile of keys with the summary m~, l~, P~ V in row r of `tile` (lines 11 to 13).
 template <class Ops, class Number = typename Ops::Number>
-Number add_summary(const Ops& ops, OnlineSoftmax<Number>& tile, int64 r, int64 i, OnlineSoftmax<Number>& state) {
+Number add_summary(const Ops& ops, OnlineSoftmax<Ops>& tile, int64 r, int64 i, OnlineSoftmax<Ops>& state) {
   Matrix<Number>& o = state.accumulator;
   const Number one(1), maximum = ops.row_maximum(&tile.maximum[r], 1, state.maximum[i]);
   const Number reference = finite_reference(ops, maximum);
-  const Number earlier = ops.exp(state.maximum[i] - reference), now = ops.exp(tile.maximum[r] - reference);
+  const Number earlier = ops.exp(ops.correction(state.maximum[i], reference)),
+               now = ops.exp(ops.correction(tile.maximum[r], reference));
   const Number kept = earlier * state.sum[i], sum = kept + now * tile.sum[r];
   if (sum != Number(0)) {
     ops.rescale(o.row(i), o.columns, kept);
@@ -39,7 +40,7 @@ template <class Ops, class Number = typename Ops::Number>
 HeadOutputs<Number> flash1_forward(const Ops& ops, const Head<Number>& head, TileSize tile) {
   const int64 d = head.q.columns, value_dim = head.value_dim();
   const Span all{0, head.seq_q()};
-  OnlineSoftmax<Number> state = start_rows(ops, head, all, true);  // line 2
+  OnlineSoftmax<Ops> state = start_rows(ops, head, all, true);  // line 2
   ops.store(Array::o, "2205.14135 Algorithm 1, line 2", all, value_dim);
   for (const Array array : {Array::sum, Array::maximum}) ops.store(array, "2205.14135 Algorithm 1, line 2", all, 1);
   for (int64 j = 0; j < head.seq_k(); j += tile.keys) {  // line 5
@@ -52,7 +53,7 @@ HeadOutputs<Number> flash1_forward(const Ops& ops, const Head<Number>& head, Til
       ops.load(Array::q, "2205.14135 Algorithm 1, line 8", rows, d);
       ops.load(Array::o, "2205.14135 Algorithm 1, line 8", rows, value_dim);
       for (const Array array : {Array::sum, Array::maximum}) ops.load(array, "2205.14135 Algorithm 1, line 8", rows, 1);
-      OnlineSoftmax<Number> summary = summarise_chunk(ops, head, rows, keys);  // lines 9 and 10, P~ V
+      OnlineSoftmax<Ops> summary = summarise_chunk(ops, head, rows, keys);  // lines 9 and 10, P~ V
       for (int64 r = 0; r < rows.size(); ++r) {
         const Number rescale = add_summary(ops, summary, r, i + r, state);  // lines 11 to 13
         ops.observe({"tile", i + r, keys, state.maximum[i + r], state.sum[i + r], rescale, Number(1)},

@@ -18,31 +18,32 @@ struct TileSize {
 };
 
 /// The running softmax of a tile of rows.
-template <class Number>
+template <class Ops>
 struct OnlineSoftmax {
-  std::vector<Number> maximum, sum;  ///< m and l, [rows]
-  Matrix<Number> accumulator;        ///< unnormalised O, [rows, dv]
+  std::vector<typename Ops::Number> maximum;  ///< m, [rows]
+  std::vector<typename Ops::RowSum> sum;      ///< l, [rows]
+  Matrix<typename Ops::Number> accumulator;   ///< unnormalised O, [rows, dv]
 };
 
 /// State before the first tile (Algorithm 1, line 5). A part of the keys has no sink of its own: `with_sink` is false there.
 template <class Ops, class Number = typename Ops::Number>
-OnlineSoftmax<Number> start_rows(const Ops&, const Head<Number>& head, Span rows, bool with_sink) {
-  OnlineSoftmax<Number> state;
+OnlineSoftmax<Ops> start_rows(const Ops&, const Head<Number>& head, Span rows, bool with_sink) {
+  OnlineSoftmax<Ops> state;
   const bool sink = with_sink && head.rule.has_sink;
   state.maximum.assign(rows.size(), sink ? head.rule.sink : Ops::minus_infinity());
-  state.sum.assign(rows.size(), Number(sink ? 1 : 0));
+  state.sum.assign(rows.size(), typename Ops::RowSum(sink ? 1 : 0));
   state.accumulator = Matrix<Number>(rows.size(), head.value_dim());
   return state;
 }
 
 /// exp(s_j - m) in place of n scores of a row, and with it the row's m and l (Algorithm 1, line 9). Returns exp(m_before - m).
 template <class Ops, class Number = typename Ops::Number>
-Number softmax_step(const Ops& ops, Number* s, int64 n, Number& maximum, Number& sum) {
+Number softmax_step(const Ops& ops, Number* s, int64 n, Number& maximum, typename Ops::RowSum& sum) {
   const Number before = maximum;
   maximum = ops.row_maximum(s, n, before);
   const Number reference = finite_reference(ops, maximum);
-  const Number rescale = ops.exp(before - reference);
-  for (int64 j = 0; j < n; ++j) s[j] = ops.exp(s[j] - reference);
+  const Number rescale = ops.exp(ops.correction(before, reference));
+  for (int64 j = 0; j < n; ++j) s[j] = ops.exp(ops.exponent(s[j], reference));
   sum = ops.row_sum(s, n, sum * rescale);
   return rescale;
 }
@@ -50,7 +51,7 @@ Number softmax_step(const Ops& ops, Number* s, int64 n, Number& maximum, Number&
 /// P of a tile in place of its scores, and with it m and l. Returns exp(m_before - m) of each row.
 template <class Ops, class Number = typename Ops::Number>
 std::vector<Number> add_to_softmax(const Ops& ops, const Head<Number>& head, Span rows, Span keys, Matrix<Number>& p,
-                                   OnlineSoftmax<Number>& state) {
+                                   OnlineSoftmax<Ops>& state) {
   std::vector<Number> rescale(rows.size(), Number(1));
   ops.hold(Array::p, rows.size(), keys.size());
   ops.hold(Array::o, rows.size(), head.value_dim());
@@ -63,43 +64,44 @@ std::vector<Number> add_to_softmax(const Ops& ops, const Head<Number>& head, Spa
 }
 
 template <class Ops, class Number = typename Ops::Number>
-void rescale_rows(const Ops& ops, const std::vector<Number>& rescale, OnlineSoftmax<Number>& state) {
+void rescale_rows(const Ops& ops, const std::vector<Number>& rescale, OnlineSoftmax<Ops>& state) {
   Matrix<Number>& o = state.accumulator;
   for (int64 r = 0; r < o.rows; ++r) ops.rescale(o.row(r), o.columns, rescale[r]);
 }
 
 template <class Ops, class Number = typename Ops::Number>
 void observe_rows(const Ops& ops, Span rows, Span keys, const std::vector<Number>& rescale,
-                  const OnlineSoftmax<Number>& state) {
-  for (int64 r = 0; r < rows.size(); ++r)
-    ops.observe({"tile", rows.begin + r, keys, state.maximum[r], state.sum[r], rescale[r], state.sum[r]},
-                state.accumulator.row(r));
+                  const OnlineSoftmax<Ops>& state) {
+  for (int64 r = 0; r < rows.size(); ++r) {
+    const Number sum = ops.total(state.sum[r]);
+    ops.observe({"tile", rows.begin + r, keys, state.maximum[r], sum, rescale[r], sum}, state.accumulator.row(r));
+  }
 }
 
 /// One tile of keys (Algorithm 1, lines 7 to 10).
 template <class Ops, class Number = typename Ops::Number>
-void add_key_tile(const Ops& ops, const Head<Number>& head, Span rows, Span keys, OnlineSoftmax<Number>& state) {
+void add_key_tile(const Ops& ops, const Head<Number>& head, Span rows, Span keys, OnlineSoftmax<Ops>& state) {
   ops.load(Array::k, "2307.08691 Algorithm 1, line 7", keys, head.k.columns);
   ops.load(Array::v, "2307.08691 Algorithm 1, line 7", keys, head.value_dim());
   Matrix<Number> p = score_tile(ops, head, rows, keys);                                 // line 8
   const std::vector<Number> rescale = add_to_softmax(ops, head, rows, keys, p, state);  // line 9
   rescale_rows(ops, rescale, state);                                                    // line 10
-  ops.multiply_add(state.accumulator.view(), p.view(), head.v.rows_between(keys.begin, keys.end));
+  ops.multiply_add(Array::o, state.accumulator.view(), p.view(), head.v.rows_between(keys.begin, keys.end));
   observe_rows(ops, rows, keys, rescale, state);
 }
 
 /// L of a row; -infinity where nothing was seen.
 template <class Ops, class Number = typename Ops::Number>
 Number log_sum_exp(const Ops& ops, const Number& maximum, const Number& sum) {
-  return sum == Number(0) ? Ops::minus_infinity() : Number(finite_reference(ops, maximum) + ops.log(sum));
+  return sum == Number(0) ? Ops::minus_infinity() : Number(ops.lse(finite_reference(ops, maximum), ops.log(sum)));
 }
 
 /// O and L of the rows (Algorithm 1, lines 12 and 13).
 template <class Ops, class Number = typename Ops::Number>
-void finish_rows(const Ops& ops, const Head<Number>& head, Span rows, const OnlineSoftmax<Number>& state,
+void finish_rows(const Ops& ops, const Head<Number>& head, Span rows, const OnlineSoftmax<Ops>& state,
                  HeadOutputs<Number>& out) {
   for (int64 r = 0; r < rows.size(); ++r) {
-    const Number& sum = state.sum[r];
+    const Number sum = ops.total(state.sum[r]);
     for (int64 c = 0; c < head.value_dim(); ++c)
       out.o.row(rows.begin + r)[c] =
           sum == Number(0) ? Number(0)
@@ -110,12 +112,12 @@ void finish_rows(const Ops& ops, const Head<Number>& head, Span rows, const Onli
 
 /// O and L of rows whose accumulator is normalised already.
 template <class Ops, class Number = typename Ops::Number>
-void finish_normalised_rows(const Ops& ops, const Head<Number>& head, Span rows, const OnlineSoftmax<Number>& state,
+void finish_normalised_rows(const Ops& ops, const Head<Number>& head, Span rows, const OnlineSoftmax<Ops>& state,
                             HeadOutputs<Number>& out) {
   for (int64 r = 0; r < rows.size(); ++r) {
     for (int64 c = 0; c < head.value_dim(); ++c)
       out.o.row(rows.begin + r)[c] = ops.round_output(state.accumulator.row(r)[c] * head.rule.value_factor);
-    out.l[rows.begin + r] = log_sum_exp(ops, state.maximum[r], state.sum[r]);
+    out.l[rows.begin + r] = log_sum_exp(ops, state.maximum[r], ops.total(state.sum[r]));
   }
 }
 
@@ -126,7 +128,7 @@ HeadOutputs<Number> flash2_forward(const Ops& ops, const Head<Number>& head, Til
     const Span rows = tile_at(i, tile.rows, head.seq_q());
     const Span seen = keys_of_rows(head.rule, rows);
     ops.load(Array::q, "2307.08691 Algorithm 1, line 4", rows, head.q.columns);
-    OnlineSoftmax<Number> state = start_rows(ops, head, rows, true);
+    OnlineSoftmax<Ops> state = start_rows(ops, head, rows, true);
     for (int64 j = seen.begin / tile.keys * tile.keys; j < seen.end; j += tile.keys)
       add_key_tile(ops, head, rows, tile_at(j, tile.keys, head.seq_k()), state);
     finish_rows(ops, head, rows, state, out);

@@ -25,17 +25,17 @@ void add_value_tile(const Ops& ops, const Head<Number>& head, Span keys, const M
                     Matrix<Number>& o) {
   ops.load(Array::v, "2407.08608 Algorithm 2, lines 10 and 18", keys, head.value_dim());
   const View<const Number> v = head.v.rows_between(keys.begin, keys.end);
-  if (!two_level) return ops.multiply_add(o.view(), p.view(), v);
+  if (!two_level) return ops.multiply_add(Array::o, o.view(), p.view(), v);
   Matrix<Number> product(o.rows, o.columns);
   ops.hold(Array::part_o, o.rows, o.columns);
-  ops.multiply_add(product.view(), p.view(), v);
+  ops.multiply_add(Array::part_o, product.view(), p.view(), v);
   for (size_t n = 0; n < o.data.size(); ++n) o.data[n] = o.data[n] + product.data[n];
 }
 
 /// The tiles of keys for one tile of rows (lines 3 to 19), from the one that holds key seen.end - 1 to that of seen.begin.
 template <class Ops, class Number = typename Ops::Number>
 void attend_from_last(const Ops& ops, const Head<Number>& head, Span rows, Span seen, int64 tile_keys, bool two_level,
-                      OnlineSoftmax<Number>& state) {
+                      OnlineSoftmax<Ops>& state) {
   if (seen.size() == 0) return;
   const auto scores = [&](Span keys) {
     ops.load(Array::k, "2407.08608 Algorithm 2, lines 3 and 8", keys, head.k.columns);
@@ -66,7 +66,7 @@ HeadOutputs<Number> flash3_forward(const Ops& ops, const Head<Number>& head, Til
   for (int64 i = 0; i < head.seq_q(); i += tile.rows) {
     const Span rows = tile_at(i, tile.rows, head.seq_q());
     ops.load(Array::q, "2407.08608 Algorithm 2, line 3", rows, head.q.columns);
-    OnlineSoftmax<Number> state = start_rows(ops, head, rows, true);  // line 2
+    OnlineSoftmax<Ops> state = start_rows(ops, head, rows, true);  // line 2
     attend_from_last(ops, head, rows, keys_of_rows(head.rule, rows), tile.keys, two_level, state);
     finish_rows(ops, head, rows, state, out);
     ops.store(Array::o, "2407.08608 Algorithm 2, line 20", rows, head.value_dim());  // line 20

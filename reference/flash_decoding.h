@@ -21,15 +21,16 @@ inline Span keys_of_part(int64 part, int64 parts, int64 tile_keys, int64 seq_k) 
 /// O_s and L_s of one part for a tile of rows.
 template <class Ops, class Number = typename Ops::Number>
 HeadOutputs<Number> attend_part(const Ops& ops, const Head<Number>& head, Span rows, Span part, int64 tile_keys) {
-  OnlineSoftmax<Number> state = start_rows(ops, head, rows, false);
+  OnlineSoftmax<Ops> state = start_rows(ops, head, rows, false);
   for (int64 j = part.begin; j < part.end; j += tile_keys)
     add_key_tile(ops, head, rows, tile_at(j, tile_keys, part.end), state);
   HeadOutputs<Number> result(rows.size(), head.value_dim());
   for (int64 r = 0; r < rows.size(); ++r) {
-    if (state.sum[r] != Number(0))
+    const Number sum = ops.total(state.sum[r]);
+    if (sum != Number(0))
       for (int64 c = 0; c < head.value_dim(); ++c)
-        result.o.row(r)[c] = ops.finish(state.accumulator.row(r)[c], state.sum[r], Number(1));
-    result.l[r] = log_sum_exp(ops, state.maximum[r], state.sum[r]);
+        result.o.row(r)[c] = ops.finish(state.accumulator.row(r)[c], sum, Number(1));
+    result.l[r] = log_sum_exp(ops, state.maximum[r], sum);
   }
   return result;
 }
@@ -43,12 +44,12 @@ void combine_parts(const Ops& ops, const Head<Number>& head, const std::vector<H
   for (const HeadOutputs<Number>& part : parts) l.push_back(part.l[r]);
   const Number maximum = ops.row_maximum(l.data(), int64(l.size()), Ops::minus_infinity());
   const Number reference = finite_reference(ops, maximum);
-  for (Number& x : l) x = ops.exp(x - reference);
+  for (Number& x : l) x = ops.exp(ops.exponent(x, reference));
   const Number sum = ops.row_sum(l.data(), int64(l.size()), Number(0));
   out.l[i] = log_sum_exp(ops, maximum, sum);
   if (sum == Number(0)) return;
   for (const HeadOutputs<Number>& part : parts) {
-    const Number weight = ops.exp(part.l[r] - out.l[i]);
+    const Number weight = ops.exp(ops.correction(part.l[r], out.l[i]));
     for (int64 c = 0; c < head.value_dim(); ++c) sum_of_parts[c] = sum_of_parts[c] + weight * part.o.row(r)[c];
   }
   ops.observe({"combine", i, {0, head.seq_k()}, maximum, sum, Number(1), Number(1)}, sum_of_parts.data());

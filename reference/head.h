@@ -112,7 +112,7 @@ bool keeps(const ScoreRule<Number>& rule, int64 i, int64 j) {
 template <class Ops, class Number = typename Ops::Number>
 Number score_of(const Ops& ops, const ScoreRule<Number>& rule, int64 i, int64 j, const Number& product) {
   Number s = rule.scale * product;
-  if (rule.softcap != Number(0)) s = rule.softcap * ops.tanh(s / rule.softcap);
+  if (rule.softcap != Number(0)) s = rule.softcap * ops.tanh_ratio(s, rule.softcap);
   if (rule.slope != Number(0)) {
     const int64 distance = std::abs(i + alignment_offset(rule.mask, rule.seq_q, rule.seq_k) - j);
     s = s - rule.slope * Number(double(distance));
@@ -125,7 +125,7 @@ Number score_of(const Ops& ops, const ScoreRule<Number>& rule, int64 i, int64 j,
 template <class Ops, class Number = typename Ops::Number>
 Number score_slope(const Ops& ops, const ScoreRule<Number>& rule, const Number& product) {
   if (rule.softcap == Number(0)) return Number(1);
-  const Number ratio = ops.tanh(rule.scale * product / rule.softcap);
+  const Number ratio = ops.tanh_ratio(rule.scale * product, rule.softcap);
   return Number(1) - ratio * ratio;
 }
 
@@ -134,7 +134,8 @@ template <class Ops, class Number = typename Ops::Number>
 Matrix<Number> score_tile(const Ops& ops, const Head<Number>& head, Span rows, Span keys) {
   Matrix<Number> s(rows.size(), keys.size());
   ops.hold(Array::s, rows.size(), keys.size());
-  ops.multiply_add(s.view(), head.q.rows_between(rows.begin, rows.end), head.k_t.columns_between(keys.begin, keys.end));
+  ops.multiply_add(Array::s, s.view(), head.q.rows_between(rows.begin, rows.end),
+                   head.k_t.columns_between(keys.begin, keys.end));
   for (int64 i = rows.begin; i < rows.end; ++i)
     for (int64 j = keys.begin; j < keys.end; ++j) {
       Number& s_ij = s.row(i - rows.begin)[j - keys.begin];
@@ -205,9 +206,9 @@ GradientTile<Number> gradient_tile(const Ops& ops, const Head<Number>& head, Spa
   const ScoreRule<Number>& rule = head.rule;
   GradientTile<Number> tile{{rows.size(), keys.size()}, {rows.size(), keys.size()}};
   for (const Array array : {Array::s, Array::p, Array::dp, Array::ds}) ops.hold(array, rows.size(), keys.size());
-  ops.multiply_add(tile.p.view(), head.q.rows_between(rows.begin, rows.end),
+  ops.multiply_add(Array::s, tile.p.view(), head.q.rows_between(rows.begin, rows.end),
                    head.k_t.columns_between(keys.begin, keys.end));
-  ops.multiply_add(tile.ds.view(), head.d_o.rows_between(rows.begin, rows.end),
+  ops.multiply_add(Array::dp, tile.ds.view(), head.d_o.rows_between(rows.begin, rows.end),
                    head.v_t.columns_between(keys.begin, keys.end));
   for (int64 i = rows.begin; i < rows.end; ++i)
     for (int64 j = keys.begin; j < keys.end; ++j) {
@@ -218,7 +219,7 @@ GradientTile<Number> gradient_tile(const Ops& ops, const Head<Number>& head, Spa
         continue;
       }
       const Number product = p;
-      p = ops.exp(score_of(ops, rule, i, j, product) - l[i]);
+      p = ops.exp(ops.exponent(score_of(ops, rule, i, j, product), l[i]));
       const bool kept = keeps(rule, i, j);
       const Number dp = kept ? Number(ds * rule.value_factor) : Number(0);
       ds = p * (dp - delta[i]);
@@ -238,11 +239,11 @@ void add_gradient_tile(const Ops& ops, const Head<Number>& head, Span rows, Span
                        HeadGradients<Number>& out) {
   ops.hold(Array::dk, keys.size(), head.q.columns);
   ops.hold(Array::dv, keys.size(), head.value_dim());
-  ops.multiply_add(out.dv.rows_between(keys.begin, keys.end), transposed(tile.p.view()),
+  ops.multiply_add(Array::dv, out.dv.rows_between(keys.begin, keys.end), transposed(tile.p.view()),
                    head.d_o.rows_between(rows.begin, rows.end));
-  ops.multiply_add(out.dk.rows_between(keys.begin, keys.end), transposed(tile.ds.view()),
+  ops.multiply_add(Array::dk, out.dk.rows_between(keys.begin, keys.end), transposed(tile.ds.view()),
                    head.q.rows_between(rows.begin, rows.end));
-  ops.multiply_add(out.dq.rows_between(rows.begin, rows.end), tile.ds.view(),
+  ops.multiply_add(Array::dq, out.dq.rows_between(rows.begin, rows.end), tile.ds.view(),
                    head.k.rows_between(keys.begin, keys.end));
 }
 
@@ -251,7 +252,7 @@ template <class Ops, class Number = typename Ops::Number>
 void add_sink_gradient(const Ops& ops, const ScoreRule<Number>& rule, const std::vector<Number>& l,
                        const std::vector<Number>& delta, Number& dsink) {
   if (!rule.has_sink) return;
-  for (int64 i = 0; i < rule.seq_q; ++i) dsink = dsink - ops.exp(rule.sink - l[i]) * delta[i];
+  for (int64 i = 0; i < rule.seq_q; ++i) dsink = dsink - ops.exp(ops.exponent(rule.sink, l[i])) * delta[i];
 }
 
 /// A sum of products times its factor, rounded to the output format: dQ and dK with the scale, dV with the value factor.

@@ -9,7 +9,7 @@
 namespace flashproof {
 
 template <class Ops, class Number = typename Ops::Number>
-void add_to_normaliser(const Ops& ops, const Head<Number>& head, Span rows, Span keys, OnlineSoftmax<Number>& state) {
+void add_to_normaliser(const Ops& ops, const Head<Number>& head, Span rows, Span keys, OnlineSoftmax<Ops>& state) {
   Matrix<Number> s = score_tile(ops, head, rows, keys);
   for (int64 r = 0; r < rows.size(); ++r) {
     const Number rescale = softmax_step(ops, s.row(r), keys.size(), state.maximum[r], state.sum[r]);
@@ -18,17 +18,17 @@ void add_to_normaliser(const Ops& ops, const Head<Number>& head, Span rows, Span
 }
 
 template <class Ops, class Number = typename Ops::Number>
-void add_normalised_tile(const Ops& ops, const Head<Number>& head, Span rows, Span keys, OnlineSoftmax<Number>& state) {
+void add_normalised_tile(const Ops& ops, const Head<Number>& head, Span rows, Span keys, OnlineSoftmax<Ops>& state) {
   Matrix<Number> y = score_tile(ops, head, rows, keys);
   const Number one(1);
   for (int64 r = 0; r < rows.size(); ++r) {
     const bool unseeing = state.sum[r] == Number(0);
     const Number reference = finite_reference(ops, state.maximum[r]);
     for (int64 j = 0; j < keys.size(); ++j)
-      y.row(r)[j] = unseeing ? Number(0) : ops.finish(ops.exp(y.row(r)[j] - reference), state.sum[r], one);
+      y.row(r)[j] = unseeing ? Number(0) : ops.finish(ops.exp(ops.exponent(y.row(r)[j], reference)), state.sum[r], one);
     drop_and_round(ops, head.rule, rows.begin + r, keys, y.row(r));
   }
-  ops.multiply_add(state.accumulator.view(), y.view(), head.v.rows_between(keys.begin, keys.end));
+  ops.multiply_add(Array::o, state.accumulator.view(), y.view(), head.v.rows_between(keys.begin, keys.end));
   for (int64 r = 0; r < rows.size(); ++r)
     ops.observe({"output", rows.begin + r, keys, state.maximum[r], state.sum[r], one, one}, state.accumulator.row(r));
 }
@@ -38,7 +38,7 @@ HeadOutputs<Number> online_softmax_forward(const Ops& ops, const Head<Number>& h
   HeadOutputs<Number> out(head.seq_q(), head.value_dim());
   for (int64 i = 0; i < head.seq_q(); i += tile.rows) {
     const Span rows = tile_at(i, tile.rows, head.seq_q());
-    OnlineSoftmax<Number> state = start_rows(ops, head, rows, true);
+    OnlineSoftmax<Ops> state = start_rows(ops, head, rows, true);
     for (int64 j = 0; j < head.seq_k(); j += tile.keys)
       add_to_normaliser(ops, head, rows, tile_at(j, tile.keys, head.seq_k()), state);
     for (int64 j = 0; j < head.seq_k(); j += tile.keys)

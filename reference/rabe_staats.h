@@ -21,7 +21,7 @@ template <class Ops, class Number = typename Ops::Number>
 HeadOutputs<Number> rabe_staats_recurrence(const Ops& ops, const Head<Number>& head) {
   HeadOutputs<Number> out(head.seq_q(), head.value_dim());
   for (int64 i = 0; i < head.seq_q(); ++i) {
-    OnlineSoftmax<Number> state = start_rows(ops, head, {i, i + 1}, true);
+    OnlineSoftmax<Ops> state = start_rows(ops, head, {i, i + 1}, true);
     for (int64 j = 0; j < head.seq_k(); ++j) add_key_tile(ops, head, {i, i + 1}, {j, j + 1}, state);
     finish_rows(ops, head, {i, i + 1}, state, out);
   }
@@ -30,8 +30,8 @@ HeadOutputs<Number> rabe_staats_recurrence(const Ops& ops, const Head<Number>& h
 
 /// m_c, s_c and v_c (as `maximum`, `sum`, `accumulator`) of a chunk of keys for a chunk of rows.
 template <class Ops, class Number = typename Ops::Number>
-OnlineSoftmax<Number> summarise_chunk(const Ops& ops, const Head<Number>& head, Span rows, Span keys) {
-  OnlineSoftmax<Number> chunk = start_rows(ops, head, rows, false);
+OnlineSoftmax<Ops> summarise_chunk(const Ops& ops, const Head<Number>& head, Span rows, Span keys) {
+  OnlineSoftmax<Ops> chunk = start_rows(ops, head, rows, false);
   Matrix<Number> p = score_tile(ops, head, rows, keys);
   ops.hold(Array::p, rows.size(), keys.size());
   ops.hold(Array::part_o, rows.size(), head.value_dim());
@@ -39,25 +39,25 @@ OnlineSoftmax<Number> summarise_chunk(const Ops& ops, const Head<Number>& head, 
   for (int64 r = 0; r < rows.size(); ++r) {
     chunk.maximum[r] = ops.row_maximum(p.row(r), keys.size(), Ops::minus_infinity());
     const Number reference = finite_reference(ops, chunk.maximum[r]);
-    for (int64 j = 0; j < keys.size(); ++j) p.row(r)[j] = ops.exp(p.row(r)[j] - reference);
+    for (int64 j = 0; j < keys.size(); ++j) p.row(r)[j] = ops.exp(ops.exponent(p.row(r)[j], reference));
     chunk.sum[r] = ops.row_sum(p.row(r), keys.size(), Number(0));
     drop_and_round(ops, head.rule, rows.begin + r, keys, p.row(r));
   }
-  ops.multiply_add(chunk.accumulator.view(), p.view(), head.v.rows_between(keys.begin, keys.end));
+  ops.multiply_add(Array::part_o, chunk.accumulator.view(), p.view(), head.v.rows_between(keys.begin, keys.end));
   return chunk;
 }
 
 /// The summaries of row r of a chunk of rows, added to the row's state, which has the sink.
 template <class Ops, class Number = typename Ops::Number>
-void combine_chunks(const Ops& ops, std::vector<OnlineSoftmax<Number>>& chunks, int64 r, OnlineSoftmax<Number>& state) {
+void combine_chunks(const Ops& ops, std::vector<OnlineSoftmax<Ops>>& chunks, int64 r, OnlineSoftmax<Ops>& state) {
   Matrix<Number>& o = state.accumulator;
   Number maximum = state.maximum[r];
-  for (const OnlineSoftmax<Number>& chunk : chunks) maximum = ops.row_maximum(&chunk.maximum[r], 1, maximum);
+  for (const OnlineSoftmax<Ops>& chunk : chunks) maximum = ops.row_maximum(&chunk.maximum[r], 1, maximum);
   const Number reference = finite_reference(ops, maximum);
-  state.sum[r] = state.sum[r] * ops.exp(state.maximum[r] - reference);
+  state.sum[r] = state.sum[r] * ops.exp(ops.correction(state.maximum[r], reference));
   state.maximum[r] = maximum;
-  for (OnlineSoftmax<Number>& chunk : chunks) {
-    const Number weight = ops.exp(chunk.maximum[r] - reference);
+  for (OnlineSoftmax<Ops>& chunk : chunks) {
+    const Number weight = ops.exp(ops.correction(chunk.maximum[r], reference));
     ops.rescale(chunk.accumulator.row(r), o.columns, weight);
     for (int64 c = 0; c < o.columns; ++c) o.row(r)[c] = o.row(r)[c] + chunk.accumulator.row(r)[c];
     state.sum[r] = state.sum[r] + weight * chunk.sum[r];
@@ -87,19 +87,19 @@ HeadOutputs<Number> rabe_staats_forward(const Ops& ops, const Head<Number>& head
   HeadOutputs<Number> out(head.seq_q(), head.value_dim());
   for (int64 i = 0; i < head.seq_q(); i += tile.rows) {
     const Span rows = tile_at(i, tile.rows, head.seq_q());
-    std::vector<OnlineSoftmax<Number>> chunks;
+    std::vector<OnlineSoftmax<Ops>> chunks;
     for (int64 j = 0; j < head.seq_k(); j += tile.keys) {
       const Span keys = tile_at(j, tile.keys, head.seq_k());
       move_chunk(ops, head, rows, keys, int64(chunks.size()));
       chunks.push_back(summarise_chunk(ops, head, rows, keys));
-      const OnlineSoftmax<Number>& c = chunks.back();
+      const OnlineSoftmax<Ops>& c = chunks.back();
       for (int64 r = 0; r < rows.size(); ++r)
         ops.observe({"chunk", i + r, keys, c.maximum[r], c.sum[r], Number(1), c.sum[r]}, c.accumulator.row(r));
     }
     const Span summaries{0, int64(chunks.size()) * rows.size()};
     ops.load(Array::part_o, source, summaries, head.value_dim());
     for (const Array array : {Array::part_maximum, Array::part_sum}) ops.load(array, source, summaries, 1);
-    OnlineSoftmax<Number> state = start_rows(ops, head, rows, true);
+    OnlineSoftmax<Ops> state = start_rows(ops, head, rows, true);
     for (int64 r = 0; r < rows.size(); ++r) {
       combine_chunks(ops, chunks, r, state);
       ops.observe({"combine", i + r, {0, head.seq_k()}, state.maximum[r], state.sum[r], Number(1), state.sum[r]},

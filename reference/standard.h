@@ -28,7 +28,7 @@ HeadOutputs<Number> standard_forward(const Ops& ops, const Head<Number>& head) {
   for (int64 first = 0; first < head.seq_q(); first += standard_row_block) {
     const Span rows = tile_at(first, standard_row_block, head.seq_q());
     Matrix<Number> p = score_tile(ops, head, rows, keys);
-    OnlineSoftmax<Number> state = start_rows(ops, head, rows, true);
+    OnlineSoftmax<Ops> state = start_rows(ops, head, rows, true);
     const Number one(1);
     for (int64 r = 0; r < rows.size(); ++r) {
       softmax_step(ops, p.row(r), keys.size(), state.maximum[r], state.sum[r]);
@@ -36,7 +36,7 @@ HeadOutputs<Number> standard_forward(const Ops& ops, const Head<Number>& head) {
         for (int64 j = 0; j < keys.size(); ++j) p.row(r)[j] = ops.finish(p.row(r)[j], state.sum[r], one);
       drop_and_round(ops, head.rule, rows.begin + r, keys, p.row(r));
     }
-    ops.multiply_add(state.accumulator.view(), p.view(), head.v.view());
+    ops.multiply_add(Array::o, state.accumulator.view(), p.view(), head.v.view());
     for (int64 r = 0; r < rows.size(); ++r)
       ops.observe({"row", rows.begin + r, keys, state.maximum[r], state.sum[r], one, one}, state.accumulator.row(r));
     finish_normalised_rows(ops, head, rows, state, out);
@@ -89,7 +89,7 @@ void standard_backward_stored(const Ops& ops, const Head<Number>& head, const Ma
   for (int64 i = 0; i < head.seq_q(); ++i) {
     const Span row{i, i + 1};
     GradientTile<Number> tile{{1, keys.size()}, {1, keys.size()}};
-    ops.multiply_add(tile.ds.view(), head.d_o.rows_between(i, i + 1), head.v_t.view());  // line 2
+    ops.multiply_add(Array::dp, tile.ds.view(), head.d_o.rows_between(i, i + 1), head.v_t.view());  // line 2
     std::vector<Number> products(keys.size(), Number(0));
     for (int64 j = 0; j < keys.size(); ++j) {  // dropout, then line 3
       const bool kept = keeps(head.rule, i, j);

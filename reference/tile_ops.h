@@ -1,10 +1,14 @@
-// The tile operations that the algorithms of the literature are written over, and their two basic meanings.
+// The tile operations that the algorithms of the literature are written over, and two of their meanings.
 //
 // An algorithm is a template over a policy `Ops`, which says what each operation computes:
-//   multiply_add   C += A B, one product after another in ascending order of the inner index     (matmul step)
+//   multiply_add   C += A B, one product after another in ascending order of the inner index; it is told what C is
 //   row_maximum    max(start, x_0, x_1, ...)
-//   row_sum        ((start + x_0) + x_1) + ...
-//   exp log tanh   with exp(-inf) = 0
+//   row_sum        ((start + x_0) + x_1) + ..., as a RowSum, which may be several numbers; `total` is their sum
+//   exponent       s - m, what exp is taken of for a weight: score s against the row's reference m
+//   correction     m_before - m, likewise for what was summed against an earlier reference
+//   exp log        with exp(-inf) = 0
+//   tanh_ratio     tanh(s / cap)
+//   lse            m + ln l from m and ln l
 //   round_p        P to the format it has before P V
 //   round_ds       dS (and P in the backward) to the format it has before its products
 //   rescale        x_c times a factor, the online softmax's correction of an accumulator
@@ -14,7 +18,8 @@
 //   load store     told, where the published algorithm moves a tile between device memory and the chip, which array, by which
 //                  line of which paper, which rows and how many columns of it; they do nothing, save in cost_by_running.cpp
 //   hold           told of a tile that is made on the chip; likewise
-// With ExactOps over a wide number type an algorithm is its mathematics; with RoundedOps it is what a kernel computes.
+// With ExactOps over a wide number type an algorithm is its mathematics; with RoundedOps it is what a CPU kernel computes;
+// with the operations of the chip (oracle/hardware_ops.h) it predicts the bits of a GPU kernel.
 // Sums and products that are not in this list (scale, bias, dP - D) are Number's own operators.
 #pragma once
 #include <cmath>
@@ -90,11 +95,12 @@ struct Step {
 template <class T>
 struct ExactOps {
   using Number = T;
+  using RowSum = T;
 
   static Number minus_infinity() { return -std::numeric_limits<Number>::infinity(); }
 
   /// C[i][n] += sum_x A[i][x] B[x][n], x ascending; rows of B and C contiguous.
-  void multiply_add(View<Number> c, View<const Number> a, View<const Number> b) const {
+  void multiply_add(Array, View<Number> c, View<const Number> a, View<const Number> b) const {
     for (int64 i = 0; i < c.rows; ++i) {
       Number* c_row = c.row(i);
       for (int64 x = 0; x < b.rows; ++x) {
@@ -114,6 +120,9 @@ struct ExactOps {
     for (int64 j = 0; j < n; ++j) sum = sum + x[j];
     return sum;
   }
+  Number total(const Number& sum) const { return sum; }
+  Number exponent(const Number& s, const Number& reference) const { return s - reference; }
+  Number correction(const Number& before, const Number& reference) const { return before - reference; }
   Number exp(const Number& x) const {
     using std::exp;
     return x == minus_infinity() ? Number(0) : Number(exp(x));
@@ -122,10 +131,11 @@ struct ExactOps {
     using std::log;
     return log(x);
   }
-  Number tanh(const Number& x) const {
+  Number tanh_ratio(const Number& s, const Number& cap) const {
     using std::tanh;
-    return tanh(x);
+    return tanh(s / cap);
   }
+  Number lse(const Number& maximum, const Number& log_sum) const { return maximum + log_sum; }
   Number round_p(const Number& x) const { return x; }
   Number round_ds(const Number& x) const { return x; }
   void rescale(Number* x, int64 n, const Number& factor) const {

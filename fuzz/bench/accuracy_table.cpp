@@ -112,8 +112,8 @@ RoundedOps operations(DType p_format, DType output_format, int p_scale_log2 = 0)
 /// Every matrix product rounds its result to a format, as separate operations on stored tensors do.
 struct StoredProducts : RoundedOps {
   DType product_format = DType::fp16;
-  void multiply_add(View<float> c, View<const float> a, View<const float> b) const {
-    RoundedOps::multiply_add(c, a, b);
+  void multiply_add(Array array, View<float> c, View<const float> a, View<const float> b) const {
+    RoundedOps::multiply_add(array, c, a, b);
     for (int64 i = 0; i < c.rows; ++i)
       for (int64 n = 0; n < c.columns; ++n) c.row(i)[n] = float(round_to(product_format, c.row(i)[n]));
   }
