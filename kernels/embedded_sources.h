@@ -1,0 +1,21 @@
+// The device headers as they were when the program was built: every header that a kernel of the run-time compiler may
+// include. Written by oracle/cmake/flashproof_embed_sources.cmake.
+#pragma once
+#include <string_view>
+
+namespace flashproof {
+
+struct EmbeddedSource {
+  const char* path;  ///< in the project: "kernels/ptx.cuh"
+  std::string_view text;
+};
+struct EmbeddedSources {
+  const EmbeddedSource* list;
+  int count;
+  const EmbeddedSource* begin() const { return list; }
+  const EmbeddedSource* end() const { return list + count; }
+};
+/// By path, ascending.
+EmbeddedSources embedded_sources();
+
+}  // namespace flashproof
