@@ -53,32 +53,53 @@ FLASHPROOF_HD constexpr MatrixUnit matrix_unit(Architecture chip, MatrixInstruct
 
 namespace tensor_core {
 
-/// A finite number: significand 2^(exponent - fraction bits of its format); exponents of subnormals are emin.
+/// A number: significand 2^(exponent - fraction bits of its format); exponents of subnormals are emin.
 struct Operand {
-  int significand = 0;
-  int exponent = 0;
-  bool infinite = false, nan = false;
+  int significand, exponent;
+  bool infinite, nan;
 };
 
-FLASHPROOF_HD constexpr Operand operand_of(DType dtype, uint32 bits) {
-  const Format format = format_of(dtype);
-  const int fraction_bits = format.precision - 1;
-  const uint32 magnitude = bits & ((1u << (format.bits - 1)) - 1), fraction = magnitude & ((1u << fraction_bits) - 1);
-  const uint32 field = magnitude >> fraction_bits;
-  Operand x;
-  x.exponent = (field == 0 ? 1 : int(field)) - 1 + format.emin;
-  x.significand = int(field == 0 ? fraction : fraction | 1u << fraction_bits);
-  if (bits >> (format.bits - 1) & 1) x.significand = -x.significand;
-  x.infinite = format.has_infinity && magnitude == infinity_bits(dtype);
-  x.nan = magnitude > infinity_bits(dtype);
-  return x;
-}
+/// Reads numbers of one format.
+struct Reader {
+  int bits, fraction_bits, emin;
+  uint32 infinity;  ///< the least magnitude that is no finite number; in e4m3 it is NaN
+  bool has_infinity;
+
+  FLASHPROOF_HD constexpr explicit Reader(DType dtype)
+      : bits(format_of(dtype).bits),
+        fraction_bits(format_of(dtype).precision - 1),
+        emin(format_of(dtype).emin),
+        infinity(largest_bits(dtype) + 1),
+        has_infinity(format_of(dtype).has_infinity) {}
+
+  FLASHPROOF_HD constexpr Operand read(uint32 word) const {
+    const uint32 magnitude = word & ((1u << (bits - 1)) - 1), fraction = magnitude & ((1u << fraction_bits) - 1);
+    const uint32 field = magnitude >> fraction_bits;
+    const int size = int(field == 0 ? fraction : fraction | 1u << fraction_bits);
+    return {word >> (bits - 1) & 1 ? -size : size, (field == 0 ? 1 : int(field)) - 1 + emin,
+            has_infinity && magnitude == infinity, magnitude >= infinity + has_infinity};
+  }
+};
+
+/// Where exceptional operands lead.
+struct Exceptions {
+  bool nan = false, plus = false, minus = false;
+
+  FLASHPROOF_HD constexpr void add(bool is_nan, bool infinite, int sign) {
+    nan = nan || is_nan || (infinite && sign == 0);
+    plus = plus || (infinite && sign > 0);
+    minus = minus || (infinite && sign < 0);
+  }
+  FLASHPROOF_HD constexpr bool any() const { return nan || plus || minus; }
+  FLASHPROOF_HD constexpr float result() const {
+    return __builtin_bit_cast(float, nan || (plus && minus) ? 0x7fffffffu : plus ? 0x7f800000u : 0xff800000u);
+  }
+};
 
 constexpr int below_every_exponent = -1000;
 
-/// significand 2^-fraction_bits as a multiple of 2^(gap - align_bits), truncated toward zero; gap = E - e >= 0.
-FLASHPROOF_HD constexpr int64 aligned(int64 significand, int fraction_bits, int gap, int align_bits) {
-  const int shift = align_bits - fraction_bits - gap;
+/// significand 2^shift, truncated toward zero.
+FLASHPROOF_HD constexpr int64 shifted(int64 significand, int shift) {
   if (shift >= 0) return significand * (1l << shift);
   if (shift < -62) return 0;
   return significand < 0 ? -(-significand >> -shift) : significand >> -shift;
@@ -98,32 +119,29 @@ FLASHPROOF_HD constexpr float truncated(int64 sum, int scale, int keep_bits) {
   return __builtin_bit_cast(float, bits | (sum < 0 ? 0x80000000u : 0u));
 }
 
-/// One step: c and the products a[index] b[index] of the `count` positions that position(n) names, n < count.
-template <class Position>
-FLASHPROOF_HD float step(const MatrixUnit& unit, const uint32* a, const uint32* b, float c, int count,
-                         Position position) {
-  const Operand accumulator = operand_of(DType::fp32, __builtin_bit_cast(uint32, c));
-  bool nan = accumulator.nan, plus = accumulator.infinite && accumulator.significand > 0;
-  bool minus = accumulator.infinite && accumulator.significand < 0;
+/// One step: c and unit.products products; position n holds operand (n / run) stride + n % run of a and of b.
+FLASHPROOF_HD inline float step(const MatrixUnit& unit, const uint32* a, const uint32* b, float c, int run,
+                                int stride) {
+  const Reader a_reader(unit.a), b_reader(unit.b);
+  const Operand accumulator = Reader(DType::fp32).read(__builtin_bit_cast(uint32, c));
+  Exceptions exceptions;
+  exceptions.add(accumulator.nan, accumulator.infinite, accumulator.significand);
   int top = accumulator.significand == 0 ? below_every_exponent : accumulator.exponent;
-  for (int n = 0; n < count; ++n) {
-    const Operand x = operand_of(unit.a, a[position(n)]), y = operand_of(unit.b, b[position(n)]);
-    const int64 product = int64(x.significand) * y.significand;
-    const bool infinite = x.infinite || y.infinite;
-    nan = nan || x.nan || y.nan || (infinite && product == 0);
-    plus = plus || (infinite && product > 0);
-    minus = minus || (infinite && product < 0);
-    if (product != 0 && x.exponent + y.exponent > top) top = x.exponent + y.exponent;
-  }
-  if (nan || (plus && minus)) return __builtin_bit_cast(float, 0x7fffffffu);
-  if (plus || minus) return __builtin_bit_cast(float, plus ? 0x7f800000u : 0xff800000u);
-  const int fraction_bits = format_of(unit.a).precision + format_of(unit.b).precision - 2;
-  int64 sum = aligned(accumulator.significand, 23, top - accumulator.exponent, unit.align_bits);
-  for (int n = 0; n < count; ++n) {
-    const Operand x = operand_of(unit.a, a[position(n)]), y = operand_of(unit.b, b[position(n)]);
-    sum += aligned(int64(x.significand) * y.significand, fraction_bits, top - x.exponent - y.exponent, unit.align_bits);
-  }
-  return truncated(sum, top - unit.align_bits, unit.keep_bits);
+  int product[32], exponent[32];
+  for (int n = 0, k = 0; n < unit.products; k += stride)
+    for (int m = 0; m < run; ++m, ++n) {
+      const Operand x = a_reader.read(a[k + m]), y = b_reader.read(b[k + m]);
+      product[n] = x.significand * y.significand;
+      exponent[n] = x.exponent + y.exponent;
+      exceptions.add(x.nan || y.nan, x.infinite || y.infinite, product[n]);
+      if (product[n] != 0 && exponent[n] > top) top = exponent[n];
+    }
+  if (exceptions.any()) return exceptions.result();
+  const int scale = top - unit.align_bits;
+  int64 sum = shifted(accumulator.significand, accumulator.exponent - 23 - scale);
+  const int fraction_bits = a_reader.fraction_bits + b_reader.fraction_bits;
+  for (int n = 0; n < unit.products; ++n) sum += shifted(product[n], exponent[n] - fraction_bits - scale);
+  return truncated(sum, scale, unit.keep_bits);
 }
 
 }  // namespace tensor_core
@@ -133,7 +151,7 @@ FLASHPROOF_HD float step(const MatrixUnit& unit, const uint32* a, const uint32* 
 FLASHPROOF_HD inline float fused_step(const MatrixUnit& unit, const uint32* a, const uint32* b, float c) {
   if (unit.run == 0) {
     for (int first = 0; first < products_an_instruction(unit); first += unit.products)
-      c = tensor_core::step(unit, a, b, c, unit.products, [first](int n) { return first + n; });
+      c = tensor_core::step(unit, a + first, b + first, c, unit.products, unit.products);
     return c;
   }
   // Exact: fp16 holds every fp8 number, and its emin is e5m2's; subnormals of e4m3 become normal numbers of fp16.
@@ -143,11 +161,8 @@ FLASHPROOF_HD inline float fused_step(const MatrixUnit& unit, const uint32* a, c
     y[k] = unit.b == DType::e5m2 ? b[k] << 8 : encode(DType::fp16, decode(unit.b, b[k]));
   }
   const MatrixUnit fp16{DType::fp16, DType::fp16, 16, unit.align_bits, unit.keep_bits, 0};
-  const int run = unit.run;
-  float t = 0;
-  for (int group = 0; group < 2; ++group)
-    t = tensor_core::step(fp16, x, y, t, 16, [=](int n) { return n / run * 2 * run + group * run + n % run; });
-  const float sum = c + t;
+  const float first = tensor_core::step(fp16, x, y, 0.0f, unit.run, 2 * unit.run);
+  const float sum = c + tensor_core::step(fp16, x + unit.run, y + unit.run, first, unit.run, 2 * unit.run);
   return sum == sum ? sum : __builtin_bit_cast(float, 0x7fffffffu);
 }
 
