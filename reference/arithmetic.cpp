@@ -22,13 +22,17 @@ constexpr std::string_view tangent_names[] = {"", "accurate", "approximate"};
 constexpr std::string_view no_yes_names[] = {"", "no", "yes"};
 constexpr std::string_view normalization_names[] = {"", "no", "yes", "each-tile"};
 constexpr std::string_view dropout_names[] = {"", "weights", "output"};
-constexpr std::string_view division_names[] = {"", "ieee", "approximate"};
+constexpr std::string_view division_names[] = {"", "ieee", "approximate", "reciprocal"};
+constexpr std::string_view owner_names[] = {"", "m16n8"};
+constexpr std::string_view logarithm_names[] = {"", "polynomial"};
+constexpr std::string_view chip_names[] = {"", "sm_80", "sm_89", "sm_90"};
 constexpr std::string_view d_names[] = {"", "exact", "rounded"};
 constexpr std::string_view format_names[] = {"fp32", "bf16", "fp16", "e4m3", "e5m2"};  // by DType
 
-constexpr std::string_view keys[] = {"tile",   "order",  "scores",    "values", "levels", "exp",        "arg",
-                                     "tanh",   "s",      "prescaled", "p",      "pscale", "normalized", "dropout",
-                                     "rowsum", "splits", "division",  "ds",     "d"};
+constexpr std::string_view keys[] = {"tile",     "order",      "scores",  "values", "levels",    "exp",
+                                     "arg",      "scaled",     "tanh",    "s",      "prescaled", "p",
+                                     "pscale",   "normalized", "dropout", "rowsum", "owner",     "splits",
+                                     "division", "log",        "chip",    "ds",     "d"};
 
 int index_of(std::span<const std::string_view> names, std::string_view value, std::string_view word) {
   const auto found = std::find(names.begin(), names.end(), value);
@@ -51,6 +55,7 @@ constexpr int largest_count = std::numeric_limits<int>::max();  // a tile may be
 std::string print_accumulation(const Accumulation& sum) {
   if (sum.kind == Accumulation::fp32) return "fp32";
   if (sum.kind == Accumulation::fp32_any) return "fp32-any";
+  if (sum.kind == Accumulation::tensor_core_pair) return "tc-pair:" + std::to_string(sum.run);
   if (sum == Accumulation{.kind = Accumulation::tensor_core}) return "tc";
   return "tc:" + std::to_string(sum.products) + ":" + std::to_string(sum.align_bits) + ":" +
          std::to_string(sum.keep_bits);
@@ -60,8 +65,14 @@ Accumulation read_accumulation(std::string_view value, std::string_view word) {
   if (value == "fp32") return {.kind = Accumulation::fp32};
   if (value == "fp32-any") return {.kind = Accumulation::fp32_any};
   const std::vector<std::string_view> parts = split(value, ':');
+  if (parts[0] == "tc-pair" && parts.size() == 2) {
+    const int run = read_bounded(parts[1], 1, 16, word);
+    if ((run & (run - 1)) != 0) refuse_word(word, "must have a run of 1, 2, 4, 8 or 16 products, as in tc-pair:2");
+    return {.kind = Accumulation::tensor_core_pair, .run = run};
+  }
   if (parts[0] != "tc" || (parts.size() != 1 && parts.size() != 4))
-    refuse_word(word, "must be fp32, fp32-any, tc or tc:PRODUCTS:ALIGN_BITS:KEEP_BITS, as in tc:16:25:23");
+    refuse_word(word,
+                "must be fp32, fp32-any, tc, tc:PRODUCTS:ALIGN_BITS:KEEP_BITS, as in tc:16:25:23, or tc-pair:RUN");
   if (parts.size() == 1) return {.kind = Accumulation::tensor_core};
   return {Accumulation::tensor_core, read_bounded(parts[1], 1, 1024, word), read_bounded(parts[2], 1, 52, word),
           read_bounded(parts[3], 1, 23, word)};
@@ -85,6 +96,7 @@ void read_token(std::string_view word, Arithmetic& a) {
   if (key == "levels") return void(a.two_level = Tristate(index_of(level_names, value, word)));
   if (key == "exp") return void(a.exponential = Exponential(index_of(exponential_names, value, word)));
   if (key == "arg") return void(a.argument = Argument(index_of(argument_names, value, word)));
+  if (key == "scaled") return void(a.scaled = Tristate(index_of(no_yes_names, value, word)));
   if (key == "tanh") return void(a.tangent = Tangent(index_of(tangent_names, value, word)));
   if (key == "s") return void(a.score_format = index_of(std::span(format_names, 3), value, word));
   if (key == "prescaled") return void(a.prescaled = Tristate(index_of(no_yes_names, value, word)));
@@ -93,8 +105,11 @@ void read_token(std::string_view word, Arithmetic& a) {
   if (key == "normalized") return void(a.normalized = Normalization(index_of(normalization_names, value, word)));
   if (key == "dropout") return void(a.dropout = DropoutFactor(index_of(dropout_names, value, word)));
   if (key == "rowsum") return void(a.row_sum_lanes = read_bounded(value, 1, largest_count, word));
+  if (key == "owner") return void(a.owner = RowSumOwner(index_of(owner_names, value, word)));
   if (key == "splits") return void(a.splits = read_bounded(value, 1, largest_count, word));
   if (key == "division") return void(a.division = Division(index_of(division_names, value, word)));
+  if (key == "log") return void(a.logarithm = Logarithm(index_of(logarithm_names, value, word)));
+  if (key == "chip") return void(a.chip = Chip(index_of(chip_names, value, word)));
   if (key == "ds") return void(a.ds_format = index_of(format_names, value, word));
   if (key == "d") return void(a.d_from_stored_o = Tristate(index_of(d_names, value, word)));
   refuse_word(word, "is no field of an arithmetic; did you mean `" +
@@ -123,6 +138,7 @@ std::string print(const Arithmetic& a) {
   add_name("levels", level_names, int(a.two_level));
   add_name("exp", exponential_names, int(a.exponential));
   add_name("arg", argument_names, int(a.argument));
+  add_name("scaled", no_yes_names, int(a.scaled));
   add_name("tanh", tangent_names, int(a.tangent));
   add_format("s", a.score_format);
   add_name("prescaled", no_yes_names, int(a.prescaled));
@@ -131,8 +147,11 @@ std::string print(const Arithmetic& a) {
   add_name("normalized", normalization_names, int(a.normalized));
   add_name("dropout", dropout_names, int(a.dropout));
   add_count("rowsum", a.row_sum_lanes);
+  add_name("owner", owner_names, int(a.owner));
   add_count("splits", a.splits);
   add_name("division", division_names, int(a.division));
+  add_name("log", logarithm_names, int(a.logarithm));
+  add_name("chip", chip_names, int(a.chip));
   add_format("ds", a.ds_format);
   add_name("d", d_names, int(a.d_from_stored_o));
   return text;
