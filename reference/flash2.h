@@ -121,20 +121,24 @@ void finish_normalised_rows(const Ops& ops, const Head<Number>& head, Span rows,
   }
 }
 
+/// O and L of one tile of rows (Algorithm 1, lines 4 to 15).
+template <class Ops, class Number = typename Ops::Number>
+void attend_rows(const Ops& ops, const Head<Number>& head, Span rows, int64 tile_keys, HeadOutputs<Number>& out) {
+  const Span seen = keys_of_rows(head.rule, rows);
+  ops.load(Array::q, "2307.08691 Algorithm 1, line 4", rows, head.q.columns);
+  OnlineSoftmax<Ops> state = start_rows(ops, head, rows, true);
+  for (int64 j = seen.begin / tile_keys * tile_keys; j < seen.end; j += tile_keys)
+    add_key_tile(ops, head, rows, tile_at(j, tile_keys, head.seq_k()), state);
+  finish_rows(ops, head, rows, state, out);
+  ops.store(Array::o, "2307.08691 Algorithm 1, line 14", rows, head.value_dim());
+  ops.store(Array::lse, "2307.08691 Algorithm 1, line 15", rows, 1);
+}
+
 template <class Ops, class Number = typename Ops::Number>
 HeadOutputs<Number> flash2_forward(const Ops& ops, const Head<Number>& head, TileSize tile) {
   HeadOutputs<Number> out(head.seq_q(), head.value_dim());
-  for (int64 i = 0; i < head.seq_q(); i += tile.rows) {
-    const Span rows = tile_at(i, tile.rows, head.seq_q());
-    const Span seen = keys_of_rows(head.rule, rows);
-    ops.load(Array::q, "2307.08691 Algorithm 1, line 4", rows, head.q.columns);
-    OnlineSoftmax<Ops> state = start_rows(ops, head, rows, true);
-    for (int64 j = seen.begin / tile.keys * tile.keys; j < seen.end; j += tile.keys)
-      add_key_tile(ops, head, rows, tile_at(j, tile.keys, head.seq_k()), state);
-    finish_rows(ops, head, rows, state, out);
-    ops.store(Array::o, "2307.08691 Algorithm 1, line 14", rows, head.value_dim());
-    ops.store(Array::lse, "2307.08691 Algorithm 1, line 15", rows, 1);
-  }
+  for (int64 i = 0; i < head.seq_q(); i += tile.rows)
+    attend_rows(ops, head, tile_at(i, tile.rows, head.seq_q()), tile.keys, out);
   return out;
 }
 
