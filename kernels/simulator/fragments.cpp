@@ -85,22 +85,23 @@ void store_matrices(MatrixRegisters& mine, const std::source_location& where) {
 
 void multiply_add(ProductRegisters& mine, DType a_type, DType b_type, const std::source_location& where) {
   Machine& chip = machine();
-  const MatrixUnit unit = matrix_unit(chip.chip(), MatrixInstruction::mma_sync, a_type, b_type);
+  // Transposed, C' += B' A': the model works on 16 neighbouring columns at a time, and a product has no sides.
+  const MatrixUnit unit = matrix_unit(chip.chip(), MatrixInstruction::mma_sync, b_type, a_type);
   const int inner = products_an_instruction(unit), piece = inner / 8;  // numbers in a register
   chip.meet(inner == 16 ? "multiply_add_16x8x16" : "multiply_add_16x8x32", mine, where, [&](auto operand) {
     constexpr int rows = 16, columns = 8;
-    float a[rows * 32], b[32 * columns], c[rows * columns];
+    float a[32 * rows], b[columns * 32], c[columns * rows];  // a[k][row], b[column][k], c[column][row]
     for (int lane = 0; lane < lanes_a_warp; ++lane) {
       const ProductRegisters& own = operand(lane);
       const int across = lane / 4, along = lane % 4 * piece;
       for (int r = 0; r < 4; ++r)
-        unpack(a_type, own.a[r], &a[(across + r % 2 * 8) * inner + along + r / 2 * inner / 2], 1);
-      for (int r = 0; r < 2; ++r) unpack(b_type, own.b[r], &b[(along + r * inner / 2) * columns + across], columns);
-      for (int r = 0; r < 4; ++r) c[(across + r / 2 * 8) * columns + lane % 4 * 2 + r % 2] = own.c[r];
+        unpack(a_type, own.a[r], &a[(along + r / 2 * inner / 2) * rows + across + r % 2 * 8], rows);
+      for (int r = 0; r < 2; ++r) unpack(b_type, own.b[r], &b[across * inner + along + r * inner / 2], 1);
+      for (int r = 0; r < 4; ++r) c[(lane % 4 * 2 + r % 2) * rows + across + r / 2 * 8] = own.c[r];
     }
-    multiply_add_tile(unit, rows, columns, inner, a, inner, 1, b, columns, c, columns);
+    multiply_add_tile(unit, columns, rows, inner, b, inner, 1, a, rows, c, rows);
     for (int lane = 0; lane < lanes_a_warp; ++lane)
-      for (int r = 0; r < 4; ++r) operand(lane).c[r] = c[(lane / 4 + r / 2 * 8) * columns + lane % 4 * 2 + r % 2];
+      for (int r = 0; r < 4; ++r) operand(lane).c[r] = c[(lane % 4 * 2 + r % 2) * rows + lane / 4 + r / 2 * 8];
   });
 }
 

@@ -17,9 +17,11 @@ struct Abandoned {};
 
 thread_local Fibers fibers;
 
+/// Of what is the same, the text mostly is the same one too.
+bool same_text(const char* a, const char* b) { return a == b || std::strcmp(a, b) == 0; }
+
 bool same_place(const std::source_location& a, const std::source_location& b) {
-  return a.line() == b.line() && a.column() == b.column() &&
-         (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
+  return a.line() == b.line() && a.column() == b.column() && same_text(a.file_name(), b.file_name());
 }
 
 std::string name_of_block(const std::array<int, 3>& block) {
@@ -103,6 +105,21 @@ int Machine::leave_kernel() {
   return choose_thread();
 }
 
+/// One of the warp's lanes that can run; it no longer counts as ready.
+inline int Machine::take_lane(int warp) {
+  uint32& ready = warps_[warp].ready;
+  const int lane = (std::countr_zero(std::rotr(ready, first_lane_)) + first_lane_) % lanes_a_warp;
+  ready ^= 1u << lane;
+  return warp * lanes_a_warp + lane;
+}
+
+inline void Machine::go_to(int thread) {
+  const int self = thread_;
+  fibers_.resume(thread);
+  thread_ = self;
+  if (abandoned_) throw Abandoned{};
+}
+
 /// Comes to a meeting of the warp. Null for a lane that finds the operation done when it goes on; the operands of all lanes
 /// for the last one, which has to do it.
 void* const* Machine::arrive(const char* operation, void* operand, const std::source_location& where) {
@@ -111,7 +128,7 @@ void* const* Machine::arrive(const char* operation, void* operand, const std::so
   if (!warp.operation) {
     warp.operation = operation;
     warp.where = where;
-  } else if (std::strcmp(warp.operation, operation) != 0 || !same_place(warp.where, where)) {
+  } else if (!same_text(warp.operation, operation) || !same_place(warp.where, where)) {
     diverged(name_of(lane()) + " is at " + operation + " " + place(where) + ", and " +
                  name_of({index, warp.arrived & -warp.arrived}) + " of its warp waits at " + warp.operation + " " +
                  place(warp.where),
@@ -200,14 +217,6 @@ void Machine::warp_barrier(const std::source_location& where) {
   });
 }
 
-/// One of the warp's lanes that can run; it no longer counts as ready.
-int Machine::take_lane(int warp) {
-  uint32& ready = warps_[warp].ready;
-  const int lane = (std::countr_zero(std::rotr(ready, first_lane_)) + first_lane_) % lanes_a_warp;
-  ready ^= 1u << lane;
-  return warp * lanes_a_warp + lane;
-}
-
 /// The thread that runs next, whichever warp it is of; the host where every thread has left the kernel.
 int Machine::choose_thread() {
   uint32 able = 0, live = 0;
@@ -221,13 +230,6 @@ int Machine::choose_thread() {
   patience_ = draws_.below(longest_patience);
   first_lane_ = int(draws_.below(lanes_a_warp));
   return take_lane(draws_.one_of(able));
-}
-
-void Machine::go_to(int thread) {
-  const int self = thread_;
-  fibers_.resume(thread);
-  thread_ = self;
-  if (abandoned_) throw Abandoned{};
 }
 
 void Machine::diverged(const std::string& what, const std::source_location& where) const {
