@@ -10,8 +10,8 @@
 namespace flashproof {
 
 std::span<const Check> all_checks() {
-  static const Check checks[] = {bound_check,  readout_check,   exact_inputs_check, isolation_check,
-                                 repeat_check, relations_check, reject_check};
+  static const Check checks[] = {bound_check,     bits_check,   readout_check,   exact_inputs_check,
+                                 isolation_check, repeat_check, relations_check, reject_check};
   return checks;
 }
 

@@ -83,7 +83,7 @@ struct RunResult {
 };
 
 struct Check {
-  const char* id;         ///< "bound", "readout", "exact_inputs", "isolation", "repeat", "relations", "reject"
+  const char* id;         ///< "bound", "bits", "readout", "exact_inputs", "isolation", "repeat", "relations", "reject"
   const char* guarantee;  ///< one line for reports
   bool (*applies)(const Case&, const Subject&);
   std::vector<Run> (*plan)(const Case&, const Subject&);

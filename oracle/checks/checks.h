@@ -6,8 +6,8 @@
 
 namespace flashproof {
 
-extern const Check bound_check, readout_check, exact_inputs_check, isolation_check, repeat_check, relations_check,
-    reject_check;
+extern const Check bound_check, bits_check, readout_check, exact_inputs_check, isolation_check, repeat_check,
+    relations_check, reject_check;
 
 /// Makes the verdict a failure of this kind, unless it is one already.
 void fail(Verdict&, const char* kind, const std::string& why);

@@ -1,0 +1,114 @@
+// Check `bits`: every bit of O and L equals the prediction of oracle/bits.h.
+//
+// It applies where the declared Arithmetic leaves nothing open and every part of it has a model. All NaN count as one. What no
+// check judges (non-finite inputs, oracle/nonfinite.h; what the conventions leave undefined) is not judged here either; L of a
+// row without keys is what the convention says.
+#include "oracle/bits.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "oracle/checks/checks.h"
+#include "oracle/nonfinite.h"
+
+namespace flashproof {
+namespace {
+
+bool is_predicted(const Subject& subject, const Problem& p, OutputId id) {
+  if (id != OutputId::o && id != OutputId::lse) return false;
+  return is_judged(subject, p, id) && (id == OutputId::o || subject.conventions.lse_base == FLASHPROOF_LSE_NATURAL);
+}
+
+bool applies(const Case& c, const Subject& subject) {
+  return is_judged(subject, c.problem, OutputId::o) &&
+         unpredictable(c.problem, parse_arithmetic(subject.arithmetic)).empty();
+}
+
+std::vector<Run> plan(const Case& c, const Subject&) { return {Run{.c = c, .placement = {}}}; }
+
+std::string encoded_text(const Tensor& tensor, int64_t index) {
+  char text[16];
+  std::snprintf(text, sizeof text, "0x%0*x", format_of(tensor.dtype).bits / 4, tensor.bits(index));
+  return text + (" (" + number_text(tensor.at(index)) + ")");
+}
+
+/// Elements that differ from the prediction: the first of them, how many, and the largest distance.
+struct Difference {
+  Where first;
+  std::string what;  ///< of the first
+  int64_t count = 0;
+  double most_ulps = 0;
+
+  void add(const Problem& p, OutputId id, const Tensor& result, const Tensor& expected, int64_t index) {
+    const double x = result.at(index), y = expected.at(index), distance = std::abs(x - y) / ulp(expected.dtype, y);
+    if (count++ == 0) {
+      first = locate(p, id, index);
+      what = print(first) + " is " + encoded_text(result, index) + ", predicted " + encoded_text(expected, index);
+    }
+    most_ulps = std::max(most_ulps, std::isfinite(distance) ? distance : std::numeric_limits<double>::infinity());
+  }
+};
+
+/// The prediction of one output, with the conventions' L of rows without keys, and which elements are not judged.
+struct Expected {
+  Tensor tensor;
+  std::vector<uint8_t> skipped;
+};
+Expected expected_of(const Inputs& in, const Subject& subject, const Outputs& predicted, const Judgements& nonfinite,
+                     OutputId id) {
+  Expected expected{tensor_of(predicted, id), {}};
+  expected.skipped.assign(expected.tensor.size(), 0);
+  const int64_t width = id == OutputId::o ? in.problem.value_dim : 1;
+  const std::optional<double> lse = empty_lse(subject);
+  for (int64_t index = 0; index < expected.tensor.size(); ++index) {
+    expected.skipped[index] = nonfinite.at(id, index) == Judgement::not_judged;
+    if (in.problem.sink || predicted.lse.at(index / width) != -std::numeric_limits<double>::infinity()) continue;
+    if (!sees_no_key(in, locate(in.problem, id, index))) continue;
+    if (id == OutputId::lse && lse) expected.tensor.set_bits(index, encode(DType::fp32, *lse));
+    expected.skipped[index] |= id == OutputId::lse ? !lse : !empty_o_defined(subject);
+  }
+  return expected;
+}
+
+void compare(Verdict& v, const Problem& p, OutputId id, const Tensor& result, const Expected& expected,
+             Difference& difference) {
+  for (int64_t index = 0; index < result.size(); ++index) {
+    if (expected.skipped[index]) continue;
+    ++v.judged;
+    const bool both_nan = std::isnan(result.at(index)) && std::isnan(expected.tensor.at(index));
+    if (result.bits(index) != expected.tensor.bits(index) && !both_nan)
+      difference.add(p, id, result, expected.tensor, index);
+  }
+}
+
+Verdict judge(const Case& c, const Subject& subject, std::span<const Run>, std::span<const RunResult> results) {
+  if (Verdict status = judge_status("bits", results); !status.check.empty()) return status;
+  Verdict v;
+  v.check = "bits";
+  v.assumed = "predicted by the models of sm_90 in kernels/hardware; no certificate of the GPU at hand was read";
+  if (const std::string undefined = undefined_conventions(subject); !undefined.empty()) v.assumed += "; " + undefined;
+  judge_memory(v, results[0].memory);
+  const Inputs in = make_inputs(c);
+  const Outputs predicted = predict(in, parse_arithmetic(subject.arithmetic));
+  const Judgements nonfinite = judge_nonfinite(in, subject.conventions.bears_hidden_nan != 0);
+  Difference difference;
+  for (const OutputId id : {OutputId::o, OutputId::lse})
+    if (is_predicted(subject, c.problem, id))
+      compare(v, c.problem, id, tensor_of(results[0].outputs, id), expected_of(in, subject, predicted, nonfinite, id),
+              difference);
+  if (difference.count > 0)
+    fail_at(v, difference.first, "bits",
+            difference.what + "; " + std::to_string(difference.count) + " of " + std::to_string(v.judged) +
+                " elements differ from the declared arithmetic, by at most " + number_text(difference.most_ulps) +
+                " ulp");
+  return unless_vacuous(v);
+}
+
+}  // namespace
+
+const Check bits_check = {"bits", "exact: every bit of O and L is that of the declared arithmetic", applies, plan,
+                          judge};
+
+}  // namespace flashproof

@@ -1,0 +1,68 @@
+// The tile operations of reference/tile_ops.h as a chip carries them out: tensor cores, ex2, conversions and a fixed logarithm
+// by the models of kernels/hardware, the rest in fp32, each operation rounded to nearest.
+//
+//   multiply_add   instruction after instruction in ascending inner index, from C
+//   exponent       fma(s, c, -fl(m c)), correction fl(fl(m_before - m) c), exp 2^x: c is log2 e, or fl(scale log2 e) where
+//                  scores are not scaled
+//   row_sum        four lanes, key j of a tile in lane (j mod 8) / 2 as an m16n8 fragment holds it, added in ascending j;
+//                  the total is (l_0 + l_2) + (l_1 + l_3)
+//   tanh_ratio     1 - 2 / (1 + 2^(s k)), k = 2 log2 e / cap rounded once
+//   round_p        of 2^k p, as it enters the tensor core: the value factor takes 2^-k
+//   finish         O fl(fl(1 / l) g)
+//   lse            fma(m, unit, ln l), the unit of scores being scale where c has it, else 1
+#pragma once
+#include "kernels/hardware/convert.h"
+#include "kernels/hardware/ex2.h"
+#include "kernels/hardware/natural_log.h"
+#include "kernels/hardware/tensor_core.h"
+#include "reference/tile_ops.h"
+
+namespace flashproof {
+
+/// The partial sums of a row, as four threads hold them.
+struct FourLanes {
+  float lane[4];
+  explicit FourLanes(float first) : lane{first, 0, 0, 0} {}
+};
+inline FourLanes operator*(FourLanes sum, float factor) {
+  for (float& lane : sum.lane) lane = lane * factor;
+  return sum;
+}
+
+struct HardwareOps : ExactOps<float> {
+  using RowSum = FourLanes;
+
+  MatrixUnit scores, values;
+  float exponent_factor = 0, score_unit = 1;  ///< c; what a score is in natural units
+  float softcap_factor = 0;                   ///< k
+  DType p_format = DType::bf16, output_format = DType::bf16;
+  int p_scale_log2 = 0;
+
+  void multiply_add(Array array, View<float> c, View<const float> a, View<const float> b) const {
+    multiply_add_tile(array == Array::s ? scores : values, c.rows, c.columns, b.rows, a.data, a.row_stride,
+                      a.column_stride, b.data, b.row_stride, c.data, c.row_stride);
+  }
+  FourLanes row_sum(const float* x, int64 n, FourLanes sum) const {
+    for (int64 j = 0; j < n; ++j) sum.lane[j % 8 / 2] += x[j];
+    return sum;
+  }
+  float total(const FourLanes& sum) const { return (sum.lane[0] + sum.lane[2]) + (sum.lane[1] + sum.lane[3]); }
+  float exponent(float s, float reference) const {
+    return fused_multiply_add(s, exponent_factor, -(reference * exponent_factor));
+  }
+  float correction(float before, float reference) const { return (before - reference) * exponent_factor; }
+  float exp(float x) const { return ex2_approx(x); }
+  float log(float x) const { return natural_log(x); }
+  float tanh_ratio(float s, float) const { return 1 - 2 / (1 + ex2_approx(s * softcap_factor)); }
+  float lse(float maximum, float log_sum) const { return fused_multiply_add(maximum, score_unit, log_sum); }
+  float round_p(float p) const { return converted(p_format, p * float(power_of_two(p_scale_log2)), is_fp8(p_format)); }
+  float finish(float accumulator, float sum, float factor) const { return accumulator * (1 / sum * factor); }
+  float round_output(float x) const { return converted(output_format, x, false); }
+
+ private:
+  static float converted(DType format, float x, bool satfinite) {
+    return float(decode(format, convert_rn(format, x, satfinite)));
+  }
+};
+
+}  // namespace flashproof
