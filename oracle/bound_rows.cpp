@@ -21,9 +21,6 @@ double grown(double log_p, double p, double kappa) {
   return kappa <= 0.01 ? p * growth(kappa) : std::exp(log_p + kappa) - p;
 }
 
-/// CUDA C++ Programming Guide, __logf: 2^-21.41 in [0.5, 2], else 3 ulp (3.5 to the exact value); logf is better.
-double log_error(double log) { return std::exp2(-21.41) + 3.5 * 0x1p-23 * std::abs(log); }
-
 /// The scores' common factor scale t_q t_k: its value and what can go wrong with its products.
 struct ScoreFactor {
   double value = 1, descale = 1;
@@ -228,7 +225,7 @@ void weigh(const Inputs& in, const ErrorModel& model, const Maximum& top, ScoreR
   const double steps = double(1 + row.rescales + (model.each_tile ? 1 : 0));
   const double log_sum = row.l - top.exact, shift = std::abs(std::log(model.p_unit));
   // Where the keys are split, each part's L is rounded and enters the combination: its row sum is at most n + 1.
-  const double part_log = log_error(std::log(double(n) + 1));
+  const double part_log = model.log_error(std::log(double(n) + 1));
   // `lowest`: the computed score. Any reference taken on the way lies between it and the highest.
   const auto argument = [&](double y, double lowest) {
     const double distance = top.high - lowest, size = std::max(std::abs(lowest), std::abs(top.high));
@@ -296,8 +293,7 @@ void sum_weights(const ScoreRow& scores, double highest, WeightRow& row) {
 
 WeightRow weight_row(const Inputs& in, const ErrorModel& model, ScoreRow& scores) {
   WeightRow row;
-  row.overflow = scores.overflow ||
-                 model.p_unit * (model.dropout_on_weights ? dropout_scale(in.problem) : 1) > 0.9 * model.p.largest;
+  row.overflow = scores.overflow;
   const size_t n = scores.keys.size();
   const bool has_sink = in.problem.sink;
   const double sink = has_sink ? double(in.sinks[scores.at.h]) : -infinity;
@@ -313,6 +309,10 @@ WeightRow weight_row(const Inputs& in, const ErrorModel& model, ScoreRow& scores
   row.l = top.exact + std::log(z);
   const double low = n == 0 ? sink : scores.low;  // of the computed maximum, with or without the sink
   row.reference = std::max(std::abs(low), std::abs(top.high));
+  // A weight is above 1 by no more than the rounding of its reference.
+  const double largest_p =
+      model.p_unit * std::exp(model.top * row.reference) * (model.dropout_on_weights ? dropout_scale(in.problem) : 1);
+  row.overflow |= largest_p > 0.9 * model.p.largest;
   row.log_sum = std::max(std::abs(row.l - low), std::abs(row.l - top.high));
   weigh(in, model, top, scores, row);
   row.row_sum = compounded(u, double(model.row_sum_depth(row.shape) + row.rescales + (has_sink ? 1 : 0) +
@@ -332,8 +332,8 @@ LogSumBound log_sum_bound(const ErrorModel& model, const WeightRow& row) {
   }
   bound.weights = row.mean_error;
   bound.reference = model.reference * (row.reference + std::abs(std::log(model.p_unit)));
-  bound.logarithm = log_error(row.log_sum) + 3.5 * 0x1p-23 * row.mean_error;
-  if (model.split) bound.logarithm += log_error(row.log_sum) + u * (std::abs(row.l) + row.reference);
+  bound.logarithm = model.log_error(row.log_sum) + model.log_relative * row.mean_error;
+  if (model.split) bound.logarithm += model.log_error(row.log_sum) + u * (std::abs(row.l) + row.reference);
   bound.output = u * (std::abs(row.l) + bound.weights + bound.reference + bound.logarithm) + 2 * flush;
   return bound;
 }
@@ -347,7 +347,7 @@ double last_roundings(const Inputs& in, const ErrorModel& model, const WeightRow
   if (in.problem.descale) last = (1 + last) * (1 + u) - 1;
   if (in.problem.dropout) last = (1 + last) * (1 + compounded(u, 3)) - 1;
   if (model.split)
-    last = (1 + last) * (1 + model.division + u * (std::abs(row.l) + row.reference) + log_error(row.log_sum)) - 1;
+    last = (1 + last) * (1 + model.division + u * (std::abs(row.l) + row.reference) + model.log_error(row.log_sum)) - 1;
   return (1 + model.output.relative) * (1 + last) - 1;
 }
 

@@ -26,7 +26,9 @@ std::vector<Accumulation> candidates(const Accumulation& sum, DType dtype) {
 }
 
 bool on_tensor_cores(const std::vector<Accumulation>& sums) {
-  return std::any_of(sums.begin(), sums.end(), [](auto& sum) { return sum.kind == Accumulation::tensor_core; });
+  return std::any_of(sums.begin(), sums.end(), [](auto& sum) {
+    return sum.kind == Accumulation::tensor_core || sum.kind == Accumulation::tensor_core_pair;
+  });
 }
 
 struct Levels {
@@ -49,6 +51,12 @@ double gamma(const Accumulation& sum, Levels levels, bool rounded, double operan
           std::max(worst, (1 + compounded(step_error(sum), std::min(terms, chunks))) * (1 + compounded(u, tiles)) - 1);
     return (1 + operands) * (1 + worst) - 1;
   }
+  if (sum.kind == Accumulation::tensor_core_pair) {  // two steps from zero and an fp32 addition for each 32 products
+    const double chunks = std::ceil(double(shape.tile) / 32), pair = 1 + compounded(step_error(sum), 2);
+    if (levels.one) worst = pair * (1 + compounded(u, std::min(terms, tiles * chunks))) - 1;
+    if (levels.two) worst = std::max(worst, pair * (1 + compounded(u, std::min(terms, chunks) + tiles)) - 1);
+    return worst;
+  }
   // Any order of n additions has paths of at most n - 1 roundings; one more for a product that rounds. Two levels: a tile's
   // sum, then one addition a tile.
   const double product = rounded ? 1 : 0;
@@ -64,15 +72,16 @@ struct ArgumentError {
   double y, t, top, reference;
 };
 
-/// BOUNDS 2: how the exponent's argument errs, in natural units.
-ArgumentError argument_error(Argument argument, Exponential exponential) {
+/// BOUNDS 4: how the exponent's argument errs, in natural units. `product`: of a score's product with scale, where that is not
+/// in c, nor counted among a modifier's errors.
+ArgumentError argument_error(Argument argument, Exponential exponential, double product) {
   // Base e, then an exponential of base 2: one product with log2 e, itself rounded.
   const bool natural = exponential == Exponential::expf || exponential == Exponential::fast_expf;
   switch (argument) {
     case Argument::base2_fma:
-      return {0, 4.1 * u, u, 5 * u};
+      return {product, 4.1 * u, u, 5 * u};
     case Argument::base2_subtract:
-      return {0, 4.1 * u, 0, 5 * u};
+      return {product, 4.1 * u, 0, 5 * u};
     case Argument::base_e:
       return {u, natural ? 1.1 * u : 3.1 * u, 0, 0};
     case Argument::unknown:
@@ -110,6 +119,7 @@ void set_exponential(ErrorModel& model, Exponential exponential) {
 double division_error(Division division) {
   switch (division) {
     case Division::ieee:  // or a rounded reciprocal and a product
+    case Division::reciprocal:
       return compounded(u, 2);
     case Division::approximate:
       return (1 + 0x1p-23) * (1 + u) - 1;
@@ -163,7 +173,9 @@ ErrorModel error_model(const Problem& problem, const Arithmetic& arithmetic) {
   model.two_level = arithmetic.two_level != Tristate::no;
   set_formats(model, problem, arithmetic);
   set_exponential(model, arithmetic.exponential);
-  const ArgumentError argument = argument_error(arithmetic.argument, arithmetic.exponential);
+  const bool modified = problem.softcap != 0 || problem.alibi != Alibi::none || problem.bias;
+  const ArgumentError argument = argument_error(arithmetic.argument, arithmetic.exponential,
+                                                arithmetic.scaled == Tristate::no || modified ? 0 : u);
   model.y = argument.y;
   model.t = argument.t;
   model.top = argument.top;
@@ -176,6 +188,13 @@ ErrorModel error_model(const Problem& problem, const Arithmetic& arithmetic) {
   }
   if (arithmetic.tangent != Tangent::accurate) model.tangent_relative = 0x1p-11;
   if (arithmetic.tangent != Tangent::approximate) model.tangent_absolute = 12 * u;  // BOUNDS 3
+  if (arithmetic.logarithm == Logarithm::polynomial) {
+    model.log_relative = 2 * 0x1p-23;  // 0.9029 ulp, over all arguments: kernels/hardware/natural_log.h
+  } else {
+    model.log_relative =
+        3.5 * 0x1p-23;  // CUDA C++ Programming Guide, __logf: 2^-21.41 in [0.5, 2], else 3 ulp; logf is better
+    model.log_absolute = std::exp2(-21.41);
+  }
   const auto may_be = [&](Normalization n) {
     return arithmetic.normalized == Normalization::unknown || arithmetic.normalized == n;
   };
@@ -192,6 +211,8 @@ ErrorModel error_model(const Problem& problem, const Arithmetic& arithmetic) {
   model.sums_p_dp = arithmetic.d_from_stored_o != Tristate::yes;
   return model;
 }
+
+double ErrorModel::log_error(double log) const { return log_absolute + log_relative * std::abs(log); }
 
 double ErrorModel::score_gamma(int64_t n) const {
   double worst = 0;

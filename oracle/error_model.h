@@ -46,7 +46,8 @@ struct ErrorModel {
 
   // Exponent: kappa = y |y_j| + t |y_j - M| + top max|y| for the argument, exp (1 + R) + exp_slope |y_j - M| for exp.
   double y = 0, t = 0, top = 0, exp = 0, exp_slope = 0;
-  double reference = 0;  ///< L = M + ln l: relative error of M
+  double reference = 0;                       ///< L = M + ln l: relative error of M
+  double log_absolute = 0, log_relative = 0;  ///< of ln l
 
   // Weights and the end of a row.
   Conversion p, ds;                                                     ///< P before P v; dS, and P in the backward
@@ -59,6 +60,8 @@ struct ErrorModel {
   bool sums_p_dp = true;                                                ///< D may be sum_j P dP instead of <dO, O>
   Conversion output;
 
+  /// Error of a computed logarithm of this size.
+  double log_error(double log) const;
   /// Relative error of a dot product of length n (q.k, dO.v).
   double score_gamma(int64_t n) const;
   /// Relative error of sum_j P_j v_jc.

@@ -198,19 +198,21 @@ void judge_output(Judging& j, OutputId id, const OutputValues& values, const std
 }
 
 std::string undeclared_fields(const Arithmetic& a) {
-  const std::pair<bool, const char*> fields[] = {{a.tile_m == 0 || a.tile_n == 0, "tile"},
-                                                 {a.scores.kind == Accumulation::unknown, "scores"},
-                                                 {a.values.kind == Accumulation::unknown, "values"},
-                                                 {a.two_level == Tristate::unknown, "levels"},
-                                                 {a.exponential == Exponential::unknown, "exp"},
-                                                 {a.argument == Argument::unknown, "arg"},
-                                                 {a.score_format < 0, "s"},
-                                                 {a.prescaled == Tristate::unknown, "prescaled"},
-                                                 {a.p_format < 0, "p"},
-                                                 {a.normalized == Normalization::unknown, "normalized"},
-                                                 {a.row_sum_lanes == 0, "rowsum"},
-                                                 {a.splits == 0, "splits"},
-                                                 {a.division == Division::unknown, "division"}};
+  const std::pair<bool, const char*> fields[] = {
+      {a.tile_m == 0 || a.tile_n == 0, "tile"},
+      {a.scores.kind == Accumulation::unknown, "scores"},
+      {a.values.kind == Accumulation::unknown, "values"},
+      {a.two_level == Tristate::unknown, "levels"},
+      {a.exponential == Exponential::unknown, "exp"},
+      {a.argument == Argument::unknown, "arg"},
+      {a.argument != Argument::base_e && a.scaled == Tristate::unknown, "scaled"},
+      {a.score_format < 0, "s"},
+      {a.prescaled == Tristate::unknown, "prescaled"},
+      {a.p_format < 0, "p"},
+      {a.normalized == Normalization::unknown, "normalized"},
+      {a.row_sum_lanes == 0, "rowsum"},
+      {a.splits == 0, "splits"},
+      {a.division == Division::unknown, "division"}};
   std::string text;
   for (const auto& [unknown, name] : fields)
     if (unknown) text += std::string(text.empty() ? "" : ", ") + name;

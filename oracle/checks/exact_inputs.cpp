@@ -22,11 +22,16 @@
 namespace flashproof {
 namespace {
 
+/// Whether sums may span 24 bits: fp32 accumulation, or a tensor core that aligns and keeps as many.
+bool holds_24_bits(const Problem& p, const Accumulation& values) {
+  if (values.kind == Accumulation::tensor_core) return std::min(values.align_bits, values.keep_bits) >= 23;
+  const bool fp8 = p.dtype == DType::e4m3 || p.dtype == DType::e5m2;
+  return values.kind != Accumulation::unknown || !fp8;
+}
+
 /// Largest count of visible keys for which all is exact.
 int64_t most_keys(const Problem& p, const Arithmetic& arithmetic) {
-  const bool fp8 = p.dtype == DType::e4m3 || p.dtype == DType::e5m2;
-  const bool in_fp32 = arithmetic.values.kind == Accumulation::fp32 || arithmetic.values.kind == Accumulation::fp32_any;
-  int64_t most = fp8 && !in_fp32 ? 1 << 9 : 1 << 20;
+  int64_t most = holds_24_bits(p, arithmetic.values) ? 1 << 20 : 1 << 9;
   // O is divided by counts that are no powers of two between tiles; what a kernel leaves undeclared it may do.
   const bool divided_once =
       arithmetic.normalized == Normalization::last || arithmetic.normalized == Normalization::first;
@@ -59,13 +64,6 @@ bool any_exact_row(const Problem& p, int64_t most) {
 bool applies(const Case& c, const Subject& subject) {
   const Arithmetic arithmetic = parse_arithmetic(subject.arithmetic);
   return arithmetic.splits == 1 && any_exact_row(c.problem, most_keys(c.problem, arithmetic));
-}
-
-/// Whether sums may span 24 bits: fp32 accumulation, or a tensor core that aligns and keeps as many.
-bool holds_24_bits(const Problem& p, const Accumulation& values) {
-  if (values.kind == Accumulation::tensor_core) return std::min(values.align_bits, values.keep_bits) >= 23;
-  const bool fp8 = p.dtype == DType::e4m3 || p.dtype == DType::e5m2;
-  return values.kind != Accumulation::unknown || !fp8;
 }
 
 /// The unit of the wide channel as a power of two: 7 units and 2^17 units are numbers of the format, and so is twice the latter.
