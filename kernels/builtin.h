@@ -9,6 +9,7 @@ const flashproof_kernel* cpu_flash1_kernel();    ///< kernels/cpu/flash1.cpp: Fl
 const flashproof_kernel* cpu_flash2_kernel();    ///< kernels/cpu/flash2.cpp: FlashAttention 2
 const flashproof_kernel* cpu_flash3_kernel();    ///< kernels/cpu/flash3.cpp: FlashAttention 3
 const flashproof_kernel* cpu_decode_kernel();    ///< kernels/cpu/decode.cpp: FlashDecoding, split KV and combine
+const flashproof_kernel* sim_flash2_kernel();    ///< kernels/simulator/flash2.cpp: gpu:flash2 without a GPU
 #ifdef FLASHPROOF_HAVE_CUDA
 const flashproof_kernel* gpu_standard_kernel();  ///< kernels/standard.cu: materialised scores
 #endif

@@ -22,6 +22,27 @@ struct E5m2 {
   unsigned char bits;
 };
 
+template <DType>
+struct ElementType;
+template <>
+struct ElementType<DType::bf16> {
+  using Type = Bf16;
+};
+template <>
+struct ElementType<DType::fp16> {
+  using Type = Fp16;
+};
+template <>
+struct ElementType<DType::e4m3> {
+  using Type = E4m3;
+};
+template <>
+struct ElementType<DType::e5m2> {
+  using Type = E5m2;
+};
+template <DType dtype>
+using Element = typename ElementType<dtype>::Type;
+
 struct alignas(8) Words2 {
   uint32 x, y;
 };

@@ -13,6 +13,17 @@
 
 #ifndef __CUDACC__
 #include "kernels/simulator/instructions.h"
+#define FLASHPROOF_DEVICE inline
+
+namespace flashproof {
+
+inline float to_fp32(float x) { return x; }
+template <class From>
+float to_fp32(From x) {
+  return float(decode(From::dtype, x.bits));
+}
+
+}  // namespace flashproof
 #else
 #define FLASHPROOF_DEVICE __device__ __forceinline__
 

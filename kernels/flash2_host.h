@@ -1,0 +1,57 @@
+// What the launchers of FlashAttention 2 share, on the GPU and on the simulated multiprocessor: which problems are taken, which
+// TileConfig of a table carries one out, the Arithmetic that it has then, and the call as the kernel gets it.
+//
+// Choice of the TileConfig. Of those in the table that hold the problem's dtype and dims, have the features it needs and, if the config
+// says `tile=MxNxSTAGESxWARPS`, that tile: the least features, then the least padding, then no more than half of the rows idle (or else
+// the fewest rows); the first in the table of what is left.
+#pragma once
+#include <span>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/flash2_call.h"
+#include "kernels/flashproof_kernel.h"
+#include "kernels/tile_config.h"
+
+namespace flashproof::flash2 {
+
+/// The problem, config or call is one that the kernel does not take; the message says why.
+struct Rejected : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// "tile=64x64x2x4,schedule=7" (commas or spaces), each key at most once.
+struct Config {
+  int tile_m = 0, tile_n = 0, stages = 0, warps = 0;  ///< 0: the kernel's choice
+  uint64 schedule = 0;
+};
+/// Throws Rejected for another key or value. `schedule`, the seed of the simulated multiprocessor, only where it `is_simulated`.
+Config parse_config(const char* text, bool is_simulated);
+
+/// Throws Rejected for what no TileConfig carries out.
+void check_problem(const flashproof_problem&);
+
+/// Index in the table. Throws Rejected if there is none.
+int choose(std::span<const TileConfig> table, const flashproof_problem&, const Config&);
+
+/// For a call that `chosen` was chosen for: itself, or where the call's tensors are not aligned to 16 bytes, the entry with general
+/// features and the same tile_n, so that the bits stay those of the declared Arithmetic. Throws Rejected if there is none.
+int choose_for_call(std::span<const TileConfig> table, int chosen, const Call&, const flashproof_problem&,
+                    const Config&);
+
+/// In the words of reference/arithmetic.h. `chip`: "sm_90", or "" for unknown.
+std::string arithmetic_text(const flashproof_problem&, const TileConfig&, const char* chip);
+
+/// Throws Rejected for tensors that the kernel cannot address.
+Call call_of(const flashproof_call&);
+
+/// Blocks along x, y and z; a grid with a 0 is nothing to do.
+struct Grid {
+  unsigned tiles, heads, entries;
+};
+Grid grid_of(const flashproof_problem&, const TileConfig&);
+
+/// What a launcher's table of functions says whatever the machine: dtypes, features, dims, conventions.
+flashproof_kernel describe(const char* name, flashproof_memory);
+
+}  // namespace flashproof::flash2
