@@ -1,15 +1,15 @@
 // ex2.approx.ftz.f32 of Hopper, bit for bit: 2^x by a quadratic on each of 64 segments, in integers.
 //
-//   F = x as fixed point with 23 fraction bits: |x| truncated; for x < 0 its ones' complement, -|x| where |x| is an integer.
+//   F = x as fixed point with 23 fraction bits: |x| truncated; for x < 0 its ones' complement, -|x| if x is an integer.
 //   E = floor(F), j = its fraction; s = the upper 6 bits of j (the segment), t = the lower 17.
 //   V = 2^13 c0[s] + 6114 + c1[s] t + c2[s] T(t);   2^x ~= 2^E (V >> 15) 2^-23, truncated, with a 24-bit significand.
 //   T(t) ~= t^2 / 2^19: of the partial products of t t only those in columns 2^19 and up are summed.
 //
 // An interpolator of the kind that Oberman and Siu describe (ARITH-17, 2005). The integers were recovered from the 2^23
-// results on [-1, 0) of an H200: (c1, c2) are the only ones that fit their segment, 6114 the only constant that fits all.
-// An H200 agrees on all 2^32 inputs. Over all inputs with a normal result |result / 2^x - 1| <= 2^-22.727 for x <= 0 (the
-// most at 0xbf7b000c), 2^-22.709 for x > 0 (at 0x3d8005d0); monotone; integers are exact.
-// Exceptional inputs: |x| < 2^-23 gives 1; results below 2^-126 give +0, from 2^128 +infinity; NaN gives 0x7fffffff.
+// results on [-1, 0) of an H200: (c1, c2) are the only ones that fit their segment, 6114 the only constant that fits
+// all. An H200 agrees on all 2^32 inputs. Over all inputs with a normal result |result / 2^x - 1| <= 2^-22.727 for x <=
+// 0 (the most at 0xbf7b000c), 2^-22.709 for x > 0 (at 0x3d8005d0); monotone; integers are exact. Exceptional inputs:
+// |x| < 2^-23 gives 1; results below 2^-126 give +0, from 2^128 +infinity; NaN gives 0x7fffffff.
 #pragma once
 #include "reference/formats.h"
 

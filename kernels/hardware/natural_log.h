@@ -2,9 +2,9 @@
 //
 //   x = 2^k m with m in [2/3, 4/3), f = m - 1:   ln x = k ln 2 + (f + f^2 P(f)), P of degree 9 by Horner's rule
 //
-// P is the minimax fit of (ln(1 + f) - f) / f^2 to the relative error of ln, coefficients rounded to fp32 from the first on, the
-// others fitted anew after each: 2^-30.1. Over all 2,130,706,432 normal arguments the result is at most 0.9029 ulp from
-// ln x (at 0x402c2318), correctly rounded for 96.6 %, monotone, and ln 1 = 0.
+// P is the minimax fit of (ln(1 + f) - f) / f^2 to the relative error of ln, coefficients rounded to fp32 from the
+// first on, the others fitted anew after each: 2^-30.1. Over all 2,130,706,432 normal arguments the result is at most
+// 0.9029 ulp from ln x (at 0x402c2318), correctly rounded for 96.6 %, monotone, and ln 1 = 0.
 //
 // Arguments: [2^-126, inf). Exceptional inputs: +infinity gives itself, zeros and subnormals -infinity, other negative
 // numbers and NaN 0x7fffffff.

@@ -1,10 +1,10 @@
 // A tile of outputs by the tensor core's arithmetic (tensor_core.h), 16 neighbouring columns at a time in the lanes of
 // vectors.
 //
-// A step in fp32 and int32, exact where every E lies in [-100, 100]: a product of two 11-bit significands is an fp32 number;
-// times 2^(align_bits - E) it converts to int32 by truncation, which is the alignment. 16 products of less than 2^27 sum
-// within int32; the accumulator's 2^26 may carry out of it, and the sign then follows from the carry. What is out of that
-// range, and every infinity and NaN, is left to fused_step.
+// A step in fp32 and int32, exact where every E lies in [-100, 100]: a product of two 11-bit significands is an fp32
+// number; times 2^(align_bits - E) it converts to int32 by truncation, which is the alignment. 16 products of less than
+// 2^27 sum within int32; the accumulator's 2^26 may carry out of it, and the sign then follows from the carry. What is
+// out of that range, and every infinity and NaN, is left to fused_step.
 #include "kernels/hardware/tensor_core.h"
 
 #include <cstring>

@@ -2,7 +2,7 @@
 //
 // A step adds `products` products to the accumulator:
 //   terms      t_0 = C and t_k = a_k b_k, exact. An operand is +-significand 2^e with significand in [1, 2), or with
-//              significand < 1 and e = emin where it is subnormal; products are not renormalised: e(t_k) = e(a_k) + e(b_k).
+//              significand < 1 and e = emin where it is subnormal; products stay unnormalised: e(t_k) = e(a_k) + e(b_k).
 //   alignment  E = max e(t) over the terms that are not zero; every term is truncated toward zero to a multiple of
 //              2^(E - align_bits).
 //   sum        exact, then truncated toward zero to keep_bits fraction bits and to a multiple of 2^-149; from 2^128
@@ -10,9 +10,9 @@
 //   NaN        a NaN, inf * 0 or inf - inf gives 0x7fffffff; else infinity gives infinity.
 // An instruction's k products are steps in ascending k, each on the result of the one before.
 //
-// fp8 through mma.sync on sm_90 is converted to fp16: `run` > 0. Of an instruction's 32 products those with
-// (k / run) % 2 == 0 make a first step from C = 0, the others a second one on its result t; then C = fl(C + t) to nearest.
-// As the operands lie in registers run = 2; of 16 neighbouring keys held in that order by a fragment of P, run = 8.
+// fp8 through mma.sync on sm_90 is converted to fp16: `run` > 0. Of an instruction's 32 products those with (k / run) %
+// 2 == 0 make a first step from C = 0, the others a second one on its result t; then C = fl(C + t) to nearest. As the
+// operands lie in registers run = 2; of 16 neighbouring keys held in that order by a fragment of P, run = 8.
 //
 // Sources: for sm_90 samples of an H200 (mma.sync bf16, fp16; wgmma bf16, fp16, e4m3, e5m2; 20,000 each, no mismatch);
 // Xie et al., MMA-Sim, arXiv 2511.10909; Khattak and Mikaitis, arXiv 2512.07004, figure 5 (fp8 through mma.sync).
@@ -146,8 +146,8 @@ FLASHPROOF_HD inline float step(const MatrixUnit& unit, const uint32* a, const u
 
 }  // namespace tensor_core
 
-/// One instruction for one output: c + sum_k a_k b_k over its 16 (bf16, fp16) or 32 (fp8) products, k ascending, encoded in
-/// the unit's formats. unit.products > 0.
+/// One instruction for one output: c + sum_k a_k b_k over its 16 (bf16, fp16) or 32 (fp8) products, k ascending,
+/// encoded in the unit's formats. unit.products > 0.
 FLASHPROOF_HD inline float fused_step(const MatrixUnit& unit, const uint32* a, const uint32* b, float c) {
   if (unit.run == 0) {
     for (int first = 0; first < products_an_instruction(unit); first += unit.products)
@@ -168,8 +168,8 @@ FLASHPROOF_HD inline float fused_step(const MatrixUnit& unit, const uint32* a, c
 
 /// C += A B, instruction after instruction in ascending inner index; inner is padded with zeros to whole instructions.
 /// Element (i, k) of A is a[i a_row_stride + k a_column_stride], (k, j) of B is b[k b_row_stride + j], (i, j) of C is
-/// c[i c_row_stride + j]; strides in elements. a and b hold numbers of the unit's formats exactly. Every element of C gets
-/// the bits that fused_step gives. Throws std::invalid_argument where the architecture has no such instruction.
+/// c[i c_row_stride + j]; strides in elements. a and b hold numbers of the unit's formats exactly. Every element of C
+/// gets the bits that fused_step gives. Throws std::invalid_argument where the architecture has no such instruction.
 void multiply_add_tile(const MatrixUnit&, int64 rows, int64 columns, int64 inner, const float* a, int64 a_row_stride,
                        int64 a_column_stride, const float* b, int64 b_row_stride, float* c, int64 c_row_stride);
 
