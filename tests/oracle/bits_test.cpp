@@ -1,0 +1,296 @@
+// oracle/bits: the predictor gives the bits of a plain transcription of FlashAttention 2's arithmetic on Hopper, one output
+// at a time; a changed line of arithmetic changes bits; the check `bits` sees one flipped bit, which `bound` does not, and
+// what is predicted keeps its bound.
+#include "oracle/bits.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "kernels/hardware/convert.h"
+#include "kernels/hardware/ex2.h"
+#include "kernels/hardware/natural_log.h"
+#include "kernels/hardware/tensor_core.h"
+#include "tests/oracle/judged.h"
+
+namespace flashproof {
+namespace {
+
+constexpr float log2_e = 1.44269502f, infinity = std::numeric_limits<float>::infinity();
+
+bool eight_bits(const Problem& p) { return p.dtype == DType::e4m3 || p.dtype == DType::e5m2; }
+
+/// Scores are <q, k>, and the scale is in the exponent's factor.
+bool raw_scores(const Problem& p) {
+  return p.softcap == 0 && p.alibi == Alibi::none && !p.bias && !p.sink && !p.descale && scale_of(p) > 0;
+}
+
+/// A line of arithmetic moved, which the declaration does not say.
+enum class Moved { nothing, tile_order, one_lane, sum_of_rounded_p };
+
+struct Plain {
+  const Inputs& in;
+  int64_t b, h, tile_m, tile_n;
+  Moved moved = Moved::nothing;
+
+  const Problem& problem() const { return in.problem; }
+  int64_t seq_q() const { return in.packing.seq_q(b); }
+  int64_t seq_k() const { return in.packing.seq_k(b); }
+  int64_t kv_head() const { return h / (problem().heads / problem().kv_heads); }
+  int64_t pair() const { return b * problem().kv_heads + kv_head(); }
+  uint32_t q(int64_t i, int64_t c) const {
+    return in.q.bits(((in.packing.q_begin[b] + i) * problem().heads + h) * problem().head_dim + c);
+  }
+  uint32_t k(int64_t j, int64_t c) const {
+    return in.k.bits(((in.packing.k_begin[b] + j) * problem().kv_heads + kv_head()) * problem().head_dim + c);
+  }
+  uint32_t v(int64_t j, int64_t c) const {
+    return in.v.bits(((in.packing.k_begin[b] + j) * problem().kv_heads + kv_head()) * problem().value_dim + c);
+  }
+};
+
+/// c + sum_n a(n) b(n) by the instructions of the unit, zeros past `count`.
+template <class A, class B>
+float accumulate(const MatrixUnit& unit, int64_t count, const A& a, const B& b, float c) {
+  const int width = products_an_instruction(unit);
+  for (int64_t first = 0; first < count; first += width) {
+    uint32_t x[32] = {}, y[32] = {};
+    for (int n = 0; n < width && first + n < count; ++n) {
+      x[n] = a(first + n);
+      y[n] = b(first + n);
+    }
+    c = fused_step(unit, x, y, c);
+  }
+  return c;
+}
+
+float score(const Plain& at, int64_t i, int64_t j) {
+  const Problem& p = at.problem();
+  if (!sees(at.in, at.b, at.h, i, j)) return -infinity;
+  const MatrixUnit unit = matrix_unit(Architecture::sm_90, MatrixInstruction::mma_sync, p.dtype, p.dtype);
+  float s = accumulate(
+      unit, p.head_dim, [&](int64_t c) { return at.q(i, c); }, [&](int64_t c) { return at.k(j, c); }, 0);
+  if (raw_scores(p)) return s;
+  float f = scale_of(p);
+  if (p.descale) f = (f * at.in.q_descale[at.pair()]) * at.in.k_descale[at.pair()];
+  s = f * s;
+  if (p.softcap != 0) {
+    const float k = float(2 * 1.4426950408889634 / double(p.softcap)), e = ex2_approx(s * k);
+    s = p.softcap * (1 - 2 / (1 + e));
+  }
+  if (p.alibi != Alibi::none) {
+    const int64_t distance = std::abs(i + (p.mask.top_left ? 0 : at.seq_k() - at.seq_q()) - j);
+    s = s - at.in.slopes[at.b * p.heads + at.h] * float(distance);
+  }
+  if (p.bias) s = s + float(bias_at(at.in, at.b, at.h, i, j));
+  return s;
+}
+
+struct RowState {
+  float m = -infinity;
+  std::array<float, 4> lane = {};
+  std::vector<float> o;
+};
+
+/// The encoding of the weight that enters the tensor core.
+uint32_t rounded_weight(const Plain& at, int64_t i, int64_t j, float p) {
+  if (!keeps(at.problem(), at.b, at.h, i, j)) p = p * 0;
+  return eight_bits(at.problem()) ? convert_rn(DType::e4m3, p * 256, true) : convert_rn(at.problem().dtype, p, false);
+}
+
+void add_tile(const Plain& at, int64_t i, int64_t begin, RowState& row) {
+  const Problem& p = at.problem();
+  const DType p_format = eight_bits(p) ? DType::e4m3 : p.dtype;
+  const float c = raw_scores(p) ? scale_of(p) * log2_e : log2_e;
+  const int64_t count = std::min(at.tile_n, at.seq_k() - begin);
+  std::vector<float> s(count);
+  for (int64_t n = 0; n < count; ++n) s[n] = score(at, i, begin + n);
+  float m = row.m;
+  for (float x : s)
+    if (x > m) m = x;
+  const float r = m == -infinity ? 0 : m, mu = r * c, alpha = ex2_approx((row.m - r) * c);
+  row.m = m;
+  for (float& lane : row.lane) lane = lane * alpha;
+  std::vector<uint32_t> weights(count);
+  for (int64_t n = 0; n < count; ++n) {
+    const float weight = ex2_approx(fused_multiply_add(s[n], c, -mu));
+    weights[n] = rounded_weight(at, i, begin + n, weight);
+    float& lane = row.lane[at.moved == Moved::one_lane ? 0 : n % 8 / 2];
+    const double scale = eight_bits(p) ? 256 : 1;
+    lane = lane + (at.moved == Moved::sum_of_rounded_p ? float(decode(p_format, weights[n]) / scale) : weight);
+  }
+  MatrixUnit unit = matrix_unit(Architecture::sm_90, MatrixInstruction::mma_sync, p_format, p.dtype);
+  if (unit.run != 0) unit.run = 8;
+  for (int64_t channel = 0; channel < p.value_dim; ++channel) {
+    float& o = row.o[channel];
+    o = accumulate(
+        unit, count, [&](int64_t n) { return weights[n]; }, [&](int64_t n) { return at.v(begin + n, channel); },
+        o * alpha);
+  }
+}
+
+/// Whether a row of the tile of rows may see a key of [begin, begin + tile_n): tiles that nobody sees are passed over.
+bool seen_by_tile(const Plain& at, int64_t i, int64_t begin) {
+  const int64_t first = i / at.tile_m * at.tile_m;
+  for (int64_t row = first; row < std::min(first + at.tile_m, at.seq_q()); ++row) {
+    const KeyRange keys = visible_keys(at.problem().mask, at.seq_q(), at.seq_k(), row);
+    if (keys.begin < keys.end && keys.begin < begin + at.tile_n && begin < keys.end) return true;
+  }
+  return false;
+}
+
+void attend_row(const Plain& at, int64_t i, Outputs& out) {
+  const Problem& p = at.problem();
+  RowState row;
+  row.o.assign(p.value_dim, 0);
+  if (p.sink) row.m = at.in.sinks[at.h], row.lane[0] = 1;
+  const int64_t tiles = (at.seq_k() + at.tile_n - 1) / at.tile_n;
+  for (int64_t t = 0; t < tiles; ++t) {
+    const int64_t begin = (at.moved == Moved::tile_order ? tiles - 1 - t : t) * at.tile_n;
+    if (seen_by_tile(at, i, begin)) add_tile(at, i, begin, row);
+  }
+  const float l = (row.lane[0] + row.lane[2]) + (row.lane[1] + row.lane[3]);
+  const float dropout = p.dropout ? float(1 / (1 - double(p.dropout->rate))) : 1;
+  float g = p.descale ? at.in.v_descale[at.pair()] * dropout : dropout;
+  if (eight_bits(p)) g = g * 0x1p-8f;
+  const float w = 1 / l * g;
+  const int64_t place = (at.in.packing.q_begin[at.b] + i) * p.heads + at.h;
+  for (int64_t channel = 0; channel < p.value_dim; ++channel) {
+    out.o.set_bits(place * p.value_dim + channel, l == 0 ? 0 : convert_rn(out.o.dtype, row.o[channel] * w, false));
+  }
+  const float unit = raw_scores(p) ? scale_of(p) : 1;
+  out.lse.set_bits(place, encode(DType::fp32, l == 0 ? -infinity : fused_multiply_add(row.m, unit, natural_log(l))));
+}
+
+Outputs transcribed(const Inputs& in, int64_t tile_m, int64_t tile_n, Moved moved = Moved::nothing) {
+  Outputs out = make_outputs(in.problem);
+  for (int64_t b = 0; b < in.problem.batch; ++b)
+    for (int64_t h = 0; h < in.problem.heads; ++h)
+      for (int64_t i = 0; i < in.packing.seq_q(b); ++i) attend_row({in, b, h, tile_m, tile_n, moved}, i, out);
+  return out;
+}
+
+std::string declared(const Problem& p, int64_t tile_m, int64_t tile_n) {
+  const bool fp8 = eight_bits(p);
+  const std::string format = fp8 ? "e4m3 pscale=8" : p.dtype == DType::fp16 ? "fp16" : "bf16";
+  return "tile=" + std::to_string(tile_m) + "x" + std::to_string(tile_n) +
+         " order=ascending scores=" + (fp8 ? "tc-pair:2 values=tc-pair:8" : "tc values=tc") +
+         " levels=1 exp=ex2 arg=fma2 scaled=" + (raw_scores(p) ? "no" : "yes") +
+         " tanh=accurate s=fp32 prescaled=no p=" + format +
+         " normalized=no dropout=output rowsum=4 owner=m16n8 splits=1 division=reciprocal log=polynomial chip=sm_90";
+}
+
+/// Elements of O and L that differ; every NaN is the same.
+int64_t differing(const Outputs& a, const Outputs& b) {
+  int64_t count = 0;
+  for (const OutputId id : {OutputId::o, OutputId::lse})
+    for (int64_t n = 0; n < tensor_of(a, id).size(); ++n) {
+      const bool both_nan = std::isnan(tensor_of(a, id).at(n)) && std::isnan(tensor_of(b, id).at(n));
+      count += tensor_of(a, id).bits(n) != tensor_of(b, id).bits(n) && !both_nan;
+    }
+  return count;
+}
+
+/// Any mask and modifiers; up to six tiles of keys and several of rows.
+Problem draw_forward(DType dtype, int64_t longest) {
+  Problem p = test::draw_problem(dtype, longest);
+  p.direction = Direction::forward;
+  p.head_dim = test::draw(1, 40);
+  p.value_dim = test::coin() ? p.head_dim : test::draw(1, 20);
+  if (test::coin()) {  // scores stay <q, k>
+    p.softcap = 0, p.alibi = Alibi::none, p.sink = p.descale = false;
+    p.bias.reset(), p.scale.reset();
+  }
+  return p;
+}
+
+Inputs draw_data(const Problem& p) {
+  Case c;
+  c.problem = p;
+  constexpr Family families[] = {Family::normal,       Family::normal,     Family::outliers,
+                                 Family::creeping_max, Family::sinks,      Family::cancelling,
+                                 Family::subnormal,    Family::saturating, Family::near_ties};
+  c.recipe.family = families[test::draw(0, 8)];
+  c.recipe.seed = uint64_t(test::draw(0, 1 << 20));
+  return make_inputs(c);
+}
+
+void expect_same_bits(DType dtype) {
+  const Problem p = draw_forward(dtype, 100);
+  Inputs in = draw_data(p);
+  if (test::draw(0, 7) == 0)
+    for (Tensor* tensor : {&in.q, &in.k, &in.v})
+      if (tensor->size() > 0)
+        tensor->set_bits(test::draw(0, tensor->size() - 1), test::coin() ? nan_bits(dtype) : infinity_bits(dtype));
+  const int64_t step = eight_bits(p) ? 32 : 16, tile_m = test::draw(1, 40), tile_n = step * test::draw(1, 4);
+  RC_LOG() << print(p) << " " << tile_m << "x" << tile_n << "\n";
+  const Arithmetic arithmetic = parse_arithmetic(declared(p, tile_m, tile_n));
+  RC_ASSERT(unpredictable(p, arithmetic) == "");
+  RC_ASSERT(differing(predict(in, arithmetic), transcribed(in, tile_m, tile_n)) == 0);
+}
+RC_GTEST_PROP(BitsTest, PredictsBf16, ()) { expect_same_bits(DType::bf16); }
+RC_GTEST_PROP(BitsTest, PredictsFp16, ()) { expect_same_bits(DType::fp16); }
+RC_GTEST_PROP(BitsTest, PredictsE4m3, ()) { expect_same_bits(DType::e4m3); }
+RC_GTEST_PROP(BitsTest, PredictsE5m2, ()) { expect_same_bits(DType::e5m2); }
+
+const std::string texts[] = {
+    "bf16 h2 q20 k150 d32 data=normal seed=3", "fp16 h2 q20 k150 d32 causal sink softcap=5 data=normal",
+    "e4m3 h2 q20 k150 d32 descale data=normal seed=4", "e5m2 h2 q20 k150 d32 alibi data=normal"};
+
+RunResult result_of(const Outputs& outputs) {
+  RunResult result;
+  result.outputs = outputs;
+  return result;
+}
+
+Verdict verdict_of(const char* id, const Case& c, const std::string& arithmetic, const Outputs& outputs) {
+  Subject subject;
+  subject.arithmetic = arithmetic;
+  const Check& check = test::check(id);
+  EXPECT_TRUE(check.applies(c, subject)) << id << " " << print(c);
+  return check.judge(c, subject, check.plan(c, subject), std::vector{result_of(outputs)});
+}
+
+TEST(BitsTest, AMovedLineOfArithmeticChangesBitsAndKeepsTheBound) {
+  for (const std::string& text : texts) {
+    const Case c = parse_case(text);
+    const Inputs in = make_inputs(c);
+    const std::string words = declared(c.problem, 64, 32);
+    const Outputs predicted = predict(in, parse_arithmetic(words));
+    EXPECT_EQ(verdict_of("bits", c, words, transcribed(in, 64, 32)).status, Status::pass) << text;
+    for (const Moved moved : {Moved::tile_order, Moved::one_lane, Moved::sum_of_rounded_p}) {
+      const Outputs other = transcribed(in, 64, 32, moved);
+      const Verdict bits = verdict_of("bits", c, words, other), bound = verdict_of("bound", c, words, other);
+      EXPECT_EQ(bits.status, Status::fail) << text << " " << int(moved);
+      EXPECT_EQ(bits.kind, "bits");
+      // A sum of rounded weights is a coarser denominator, and L shows it; the others are as good as what was declared.
+      EXPECT_EQ(bound.status, moved == Moved::sum_of_rounded_p ? Status::fail : Status::pass) << text << bound.why;
+    }
+    EXPECT_GT(differing(predicted, transcribed(in, 64, 64)), 0) << text << ": another tile_n";
+    EXPECT_EQ(differing(predicted, transcribed(in, 16, 32)), 0) << text << ": another tile_m";
+  }
+}
+
+TEST(BitsTest, OneFlippedBitIsSeenAndNamed) {
+  for (const std::string& text : texts) {
+    const Case c = parse_case(text);
+    const std::string words = declared(c.problem, 64, 32);
+    Outputs outputs = predict(make_inputs(c), parse_arithmetic(words));
+    EXPECT_EQ(verdict_of("bits", c, words, outputs).status, Status::pass);
+    EXPECT_EQ(verdict_of("bits", c, words, outputs).judged, outputs.o.size() + outputs.lse.size());
+    const Where where = locate(c.problem, OutputId::lse, 11);
+    outputs.lse.set_bits(11, outputs.lse.bits(11) ^ 1);
+    const Verdict bits = verdict_of("bits", c, words, outputs);
+    EXPECT_EQ(bits.status, Status::fail);
+    EXPECT_EQ(print(bits.where), print(where));
+    EXPECT_NE(bits.why.find("1 of 1320 elements differ"), std::string::npos) << bits.why;
+    EXPECT_NE(bits.why.find("at most 1 ulp"), std::string::npos) << bits.why;
+    EXPECT_EQ(verdict_of("bound", c, words, outputs).status, Status::pass);
+  }
+}
+
+}  // namespace
+}  // namespace flashproof
