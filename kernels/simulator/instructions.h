@@ -170,14 +170,11 @@ uint32 pack_pair(float low, float high) {
   return convert_rn(To::dtype, low, fp8) | convert_rn(To::dtype, high, fp8) << format_of(To::dtype).bits;
 }
 
-/// prmt.b32: byte i of the result is byte (selector >> 4 i) & 7 of (b, a), or its sign in every bit where bit 3 is set.
+/// Byte n of the result is byte (selector >> 4 n) mod 8 of the eight bytes b:a, a the lower four (prmt.b32).
 inline uint32 permute_bytes(uint32 a, uint32 b, uint32 selector) {
   const uint64 bytes = uint64(b) << 32 | a;
   uint32 result = 0;
-  for (int i = 0; i < 4; ++i) {
-    const uint32 choice = selector >> (4 * i) & 15u, byte = uint32(bytes >> (8 * (choice & 7u))) & 0xffu;
-    result |= (choice & 8u ? (byte & 0x80u ? 0xffu : 0u) : byte) << (8 * i);
-  }
+  for (int n = 0; n < 4; ++n) result |= uint32(bytes >> 8 * (selector >> 4 * n & 7) & 0xff) << 8 * n;
   return result;
 }
 
