@@ -33,24 +33,24 @@ uint64_t stream_seed(uint64_t campaign_seed, uint64_t index, uint64_t stream) {
 constexpr int64_t most_values = 100'000;  // of one tunable
 
 /// Empty for what is no range or list, or too long a one.
-std::vector<int64_t> parse_values(const std::string& text) {
-  std::vector<int64_t> values;
+std::vector<std::string> parse_values(const std::string& text) {
+  std::vector<std::string> values;
   if (text.find(':') != std::string::npos) {
     int64_t from = 0, to = 0, step = 0;
     char colon;
     std::istringstream in(text);
     in >> from >> colon >> to >> colon >> step;
     if (!in || step <= 0 || from > to || (__int128(to) - from) / step >= most_values) return {};
-    for (int64_t n = 0; n <= (to - from) / step; ++n) values.push_back(from + n * step);
+    for (int64_t n = 0; n <= (to - from) / step; ++n) values.push_back(std::to_string(from + n * step));
   } else {
     std::istringstream in(text);
-    for (std::string word; std::getline(in, word, ',');) values.push_back(std::strtoll(word.c_str(), nullptr, 10));
+    for (std::string word; std::getline(in, word, ',');) values.push_back(word);
   }
   return values;
 }
 
-/// Small values twice as often as large ones: small tiles reach every mask and tail edge at a fraction of the work.
-int64_t draw_value(const Tunable& tunable) {
+/// The first values twice as often as the last: small tiles reach every mask and tail edge at a fraction of the work.
+std::string draw_value(const Tunable& tunable) {
   const auto index = [&] { return *inRange<size_t>(0, tunable.values.size()); };
   return tunable.values[std::min({index(), index(), index()})];
 }
@@ -61,7 +61,7 @@ std::string draw_config(const std::vector<Tunable>& tunables) {
   std::string config;
   for (const Tunable& tunable : tunables) {
     if (!config.empty()) config += ',';
-    config += tunable.name + "=" + std::to_string(draw_value(tunable));
+    config += tunable.name + "=" + draw_value(tunable);
   }
   return config;
 }

@@ -18,12 +18,12 @@ namespace flashproof {
 /// UsageError unless cases can be cut from the file: Q, K and V, each [heads, tokens, head dim].
 void validate(const FileData&);
 
-/// One tunable and its legal values, from flashproof_kernel.tunables.
+/// One tunable and its legal values, the simplest first, from flashproof_kernel.tunables.
 struct Tunable {
   std::string name;
-  std::vector<int64_t> values;
+  std::vector<std::string> values;
 };
-/// Parses "tile_m=16:128:16 tile_n=16,32"; throws UnavailableError naming the kernel's wrong text.
+/// Parses "tile_m=16:128:16 order=up,down"; throws UnavailableError naming the kernel's wrong text.
 std::vector<Tunable> parse_tunables(const LoadedKernel&);
 
 /// What a campaign may draw from, beside the kernel's own range.

@@ -60,26 +60,32 @@ void store_map(std::vector<int64_t>& slot, std::vector<int64_t> map) {
 }
 
 /// `config` with one tunable set: "tile_m=16,tile_n=32".
-std::string with_value(const std::string& config, const std::string& name, int64_t value) {
+std::string with_value(const std::string& config, const std::string& name, const std::string& value) {
   std::string result;
   std::istringstream words(config);
   for (std::string word; std::getline(words, word, ',');)
     if (word.substr(0, word.find('=')) != name) result += word + ',';
-  return result + name + '=' + std::to_string(value);
+  return result + name + '=' + value;
 }
 
-/// Tunables to their least values, or each to the least power of two with which it still fails: small tiles bring their
-/// edges, and failures at them, to the first few keys and rows.
+/// The values that are tried, simplest first: of many, as of 1:256:1, those whose number is a power of two.
+std::vector<std::string> simpler_values(const Tunable& tunable) {
+  if (tunable.values.size() <= 16) return tunable.values;
+  std::vector<std::string> values;
+  for (size_t number = 1; number <= std::min<size_t>(64, tunable.values.size()); number *= 2)
+    values.push_back(tunable.values[number - 1]);
+  return values;
+}
+
+/// Tunables to their first values, or each to the first with which it still fails: small tiles bring their edges, and
+/// failures at them, to the first few keys and rows.
 void shrink_config(Reduction& r) {
   std::string smallest;
-  for (const Tunable& tunable : r.tunables)
-    smallest = with_value(smallest, tunable.name, *std::min_element(tunable.values.begin(), tunable.values.end()));
+  for (const Tunable& tunable : r.tunables) smallest = with_value(smallest, tunable.name, tunable.values.front());
   if (r.keep(r.best.c, smallest)) return;
   for (const Tunable& tunable : r.tunables)
-    for (int64_t value = 1; value <= 64; value *= 2)
-      if (std::find(tunable.values.begin(), tunable.values.end(), value) != tunable.values.end() &&
-          r.keep(r.best.c, with_value(r.best.config, tunable.name, value)))
-        break;
+    for (const std::string& value : simpler_values(tunable))
+      if (r.keep(r.best.c, with_value(r.best.config, tunable.name, value))) break;
 }
 
 /// One batch entry, with plain dense lengths.

@@ -192,8 +192,8 @@ typedef struct {
   int64_t max_head_dim;      /* 0 = no limit */
   int64_t head_dim_multiple; /* 0 or 1 = any */
   flashproof_conventions conventions;
-  /* What may be set in `config`, with its values, e.g. "tile_m=16:128:16 tile_n=16,32,64,128" (from:to:step, or a list); NULL
-   * or "" = nothing. A config is text such as "tile_m=64,tile_n=32"; "" is the kernel's own choice. */
+  /* What may be set in `config`, with its values, e.g. "tile_m=16:128:16 order=up,down" (from:to:step, or words, simplest first);
+   * NULL or "" = nothing. A config is text such as "tile_m=64,tile_n=32"; "" is the kernel's own choice. */
   const char* tunables;
   /* The arithmetic for this problem and config, as text (reference/arithmetic.h); NULL member or "" = unknown. The text must
    * stay valid until the next call on the same thread. Words, unset ones counting at their worst: e.g.

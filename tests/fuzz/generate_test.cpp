@@ -81,7 +81,9 @@ TEST(Generate, RefusesTunablesThatAreNoneOrTooMany) {
   const LoadedKernel kernel{"mine", "", "", &table};
   table.tunables = "tile_m=16:64:16 tile_n=4,8";
   ASSERT_EQ(parse_tunables(kernel).size(), 2u);
-  EXPECT_EQ(parse_tunables(kernel)[0].values, (std::vector<int64_t>{16, 32, 48, 64}));
+  EXPECT_EQ(parse_tunables(kernel)[0].values, (std::vector<std::string>{"16", "32", "48", "64"}));
+  table.tunables = "tile=16x32,8x8";
+  EXPECT_EQ(parse_tunables(kernel)[0].values, (std::vector<std::string>{"16x32", "8x8"}));
   table.tunables = "a=0:9223372036854775807:4611686018427387904";
   EXPECT_EQ(parse_tunables(kernel)[0].values.size(), 2u);
   for (const char* wrong : {"tile", "tile=", "a=1:2:0", "a=2:1:1", "a=0:9223372036854775807:1"}) {

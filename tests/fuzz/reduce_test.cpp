@@ -52,7 +52,7 @@ TEST(Reduce, ShrinksTilesSoThatFewerKeysReachTheirEdge) {
     const int64_t tile = at == std::string::npos ? 64 : std::atoll(config.c_str() + at + 7);
     return max_used_length(c.problem.k, c.problem.batch) > tile && tile >= 4;
   };
-  const std::vector<Tunable> tunables = {{"tile_m", {1, 2, 3}}, {"tile_n", {1, 2, 4, 8, 16, 32}}};
+  const std::vector<Tunable> tunables = {{"tile_m", {"1", "2", "3"}}, {"tile_n", {"1", "2", "4", "8", "16", "32"}}};
   for (const char* config : {"", "tile_m=3,tile_n=32"}) {
     const Reduced reduced = reduce(parse_case(large), config, needs, 30, tunables);
     EXPECT_EQ(max_used_length(reduced.c.problem.k, 1), 5) << print(reduced.c);
