@@ -131,7 +131,7 @@ namespace flashproof {
 const flashproof_kernel* sim_flash2_kernel() {
   static const flashproof_kernel kernel = [] {
     flashproof_kernel k = flash2::describe("sim_flash2", FLASHPROOF_HOST);
-    k.tunables = "tile=16x32x2x1,32x32x2x2,64x32x3x2,64x64x2x4 schedule=0:99999:1";
+    k.tunables = "tile=16x32x2x1,32x32x2x2,64x32x3x2,64x64x2x4 schedule=0:9999:1";
     k.arithmetic = flash2::arithmetic;
     k.supports = flash2::supports;
     k.forward = flash2::forward;
