@@ -8,12 +8,15 @@
 
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <sstream>
 
 #include "kernels/hardware/convert.h"
 #include "kernels/hardware/ex2.h"
 #include "kernels/hardware/natural_log.h"
 #include "kernels/hardware/tensor_core.h"
+#include "oracle/bound.h"
 #include "tests/oracle/judged.h"
 
 namespace flashproof {
@@ -21,12 +24,8 @@ namespace {
 
 constexpr float log2_e = 1.44269502f, infinity = std::numeric_limits<float>::infinity();
 
-bool eight_bits(const Problem& p) { return p.dtype == DType::e4m3 || p.dtype == DType::e5m2; }
-
-/// Scores are <q, k>, and the scale is in the exponent's factor.
-bool raw_scores(const Problem& p) {
-  return p.softcap == 0 && p.alibi == Alibi::none && !p.bias && !p.sink && !p.descale && scale_of(p) > 0;
-}
+using test::eight_bits;
+using test::raw_scores;
 
 /// A line of arithmetic moved, which the declaration does not say.
 enum class Moved { nothing, tile_order, one_lane, sum_of_rounded_p };
@@ -173,16 +172,6 @@ Outputs transcribed(const Inputs& in, int64_t tile_m, int64_t tile_n, Moved move
   return out;
 }
 
-std::string declared(const Problem& p, int64_t tile_m, int64_t tile_n) {
-  const bool fp8 = eight_bits(p);
-  const std::string format = fp8 ? "e4m3 pscale=8" : p.dtype == DType::fp16 ? "fp16" : "bf16";
-  return "tile=" + std::to_string(tile_m) + "x" + std::to_string(tile_n) +
-         " order=ascending scores=" + (fp8 ? "tc-pair:2 values=tc-pair:8" : "tc values=tc") +
-         " levels=1 exp=ex2 arg=fma2 scaled=" + (raw_scores(p) ? "no" : "yes") +
-         " tanh=accurate s=fp32 prescaled=no p=" + format +
-         " normalized=no dropout=output rowsum=4 owner=m16n8 splits=1 division=reciprocal log=polynomial chip=sm_90";
-}
-
 /// Elements of O and L that differ; every NaN is the same.
 int64_t differing(const Outputs& a, const Outputs& b) {
   int64_t count = 0;
@@ -227,7 +216,7 @@ void expect_same_bits(DType dtype) {
         tensor->set_bits(test::draw(0, tensor->size() - 1), test::coin() ? nan_bits(dtype) : infinity_bits(dtype));
   const int64_t step = eight_bits(p) ? 32 : 16, tile_m = test::draw(1, 40), tile_n = step * test::draw(1, 4);
   RC_LOG() << print(p) << " " << tile_m << "x" << tile_n << "\n";
-  const Arithmetic arithmetic = parse_arithmetic(declared(p, tile_m, tile_n));
+  const Arithmetic arithmetic = parse_arithmetic(test::hopper_arithmetic(p, tile_m, tile_n));
   RC_ASSERT(unpredictable(p, arithmetic) == "");
   RC_ASSERT(differing(predict(in, arithmetic), transcribed(in, tile_m, tile_n)) == 0);
 }
@@ -258,7 +247,7 @@ TEST(BitsTest, AMovedLineOfArithmeticChangesBitsAndKeepsTheBound) {
   for (const std::string& text : texts) {
     const Case c = parse_case(text);
     const Inputs in = make_inputs(c);
-    const std::string words = declared(c.problem, 64, 32);
+    const std::string words = test::hopper_arithmetic(c.problem, 64, 32);
     const Outputs predicted = predict(in, parse_arithmetic(words));
     EXPECT_EQ(verdict_of("bits", c, words, transcribed(in, 64, 32)).status, Status::pass) << text;
     for (const Moved moved : {Moved::tile_order, Moved::one_lane, Moved::sum_of_rounded_p}) {
@@ -277,7 +266,7 @@ TEST(BitsTest, AMovedLineOfArithmeticChangesBitsAndKeepsTheBound) {
 TEST(BitsTest, OneFlippedBitIsSeenAndNamed) {
   for (const std::string& text : texts) {
     const Case c = parse_case(text);
-    const std::string words = declared(c.problem, 64, 32);
+    const std::string words = test::hopper_arithmetic(c.problem, 64, 32);
     Outputs outputs = predict(make_inputs(c), parse_arithmetic(words));
     EXPECT_EQ(verdict_of("bits", c, words, outputs).status, Status::pass);
     EXPECT_EQ(verdict_of("bits", c, words, outputs).judged, outputs.o.size() + outputs.lse.size());
@@ -289,6 +278,104 @@ TEST(BitsTest, OneFlippedBitIsSeenAndNamed) {
     EXPECT_NE(bits.why.find("1 of 1320 elements differ"), std::string::npos) << bits.why;
     EXPECT_NE(bits.why.find("at most 1 ulp"), std::string::npos) << bits.why;
     EXPECT_EQ(verdict_of("bound", c, words, outputs).status, Status::pass);
+  }
+}
+
+/// Without a word, or with one that has no model, nothing is predicted, and the reason names it.
+TEST(BitsTest, AppliesToKnownArithmeticAlone) {
+  const Case c = parse_case("e4m3 q4 k40 d32 softcap=3 dropout=0.5@1 data=normal");
+  Subject subject;
+  subject.arithmetic = test::hopper_arithmetic(c.problem, 64, 32);
+  EXPECT_TRUE(test::check("bits").applies(c, subject));
+  std::istringstream words(subject.arithmetic);
+  const std::vector<std::string> all{std::istream_iterator<std::string>(words), {}};
+  for (const std::string& left_out : all) {
+    if (left_out.starts_with("pscale")) continue;  // undeclared it is 0
+    std::string rest;
+    for (const std::string& word : all) rest += word == left_out ? "" : word + " ";
+    const std::string key = left_out.substr(0, left_out.find('=') + 1);
+    EXPECT_EQ(unpredictable(c.problem, parse_arithmetic(rest)), "the arithmetic does not declare `" + key + "`");
+    subject.arithmetic = rest;
+    EXPECT_FALSE(test::check("bits").applies(c, subject)) << left_out;
+    EXPECT_THROW(predict(make_inputs(c), parse_arithmetic(rest)), std::invalid_argument);
+  }
+  for (const char* other :
+       {"tile=64x48", "order=descending", "scores=fp32", "scores=tc:32:14:14", "values=tc", "levels=2", "exp=expf",
+        "arg=sub2", "scaled=no", "tanh=approximate", "s=bf16", "prescaled=yes", "p=bf16", "normalized=yes",
+        "dropout=weights", "rowsum=1", "splits=2", "division=ieee", "chip=sm_80"}) {
+    const std::string key = std::string(other).substr(0, std::string(other).find('=') + 1);
+    const std::string reason =
+        unpredictable(c.problem, parse_arithmetic(test::hopper_arithmetic(c.problem, 64, 32) + " " + other));
+    const bool of_format = key == "p=";  // then no instruction multiplies it with V
+    EXPECT_EQ(reason, "the declared `" + (of_format ? "values=" : key) + "` has no model for this problem") << other;
+  }
+  EXPECT_NE(unpredictable(parse_problem("fp32 q4 k4"), parse_arithmetic(subject.arithmetic)), "");
+}
+
+/// Rows without keys are what the conventions say; what non-finite inputs leave open is not compared, NaN with any NaN is.
+TEST(BitsTest, FollowsTheConventions) {
+  Case c = parse_case("bf16 q8 k5 d16 causal data=normal");  // rows 0, 1, 2 see no key
+  Subject subject;
+  subject.arithmetic = test::hopper_arithmetic(c.problem, 64, 32);
+  const Check& bits = test::check("bits");
+  const auto status = [&](const Outputs& outputs) {
+    return bits.judge(c, subject, bits.plan(c, subject), std::vector{result_of(outputs)}).status;
+  };
+  Outputs outputs = predict(make_inputs(c), parse_arithmetic(subject.arithmetic));
+  EXPECT_EQ(outputs.lse.at(2), -infinity);
+  EXPECT_EQ(status(outputs), Status::pass);
+  subject.conventions.empty_lse = FLASHPROOF_EMPTY_LSE_ZERO;
+  EXPECT_EQ(status(outputs), Status::fail);
+  for (int64_t i = 0; i < 3; ++i) outputs.lse.set_bits(i, 0);
+  EXPECT_EQ(status(outputs), Status::pass);
+  outputs.lse.set_bits(1, 1);
+  EXPECT_EQ(status(outputs), Status::fail);
+  subject.conventions.empty_lse = FLASHPROOF_EMPTY_LSE_UNDEFINED;
+  EXPECT_EQ(status(outputs), Status::pass);
+  outputs.o.set_bits(20, 1);
+  EXPECT_EQ(status(outputs), Status::fail);
+  subject.conventions.empty_o = FLASHPROOF_EMPTY_O_UNDEFINED;
+  EXPECT_EQ(status(outputs), Status::pass);
+
+  c = parse_case(
+      "bf16 q2 k5 d16 data=normal set=q[0,0,0,3]:0x7fc0 set=q[0,1,0,3]:0x7f80");  // NaN; infinity: not judged
+  outputs = predict(make_inputs(c), parse_arithmetic(subject.arithmetic));
+  for (int64_t n = 0; n < 32; ++n) outputs.o.set_bits(n, 0xffc1);
+  EXPECT_EQ(status(outputs), Status::pass);
+  outputs.o.set_bits(3, 0);
+  EXPECT_EQ(status(outputs), Status::fail);
+}
+
+/// What Hopper makes of the declared arithmetic stays within its bound. The worst ratios are printed.
+TEST(BitsTest, PredictionsKeepTheirBound) {
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::e4m3, DType::e5m2}) {
+    double worst_o = 0, worst_lse = 0;
+    int64_t judged = 0;
+    EXPECT_TRUE(rc::check([&] {
+      for (int n = 0; n < 2; ++n) {
+        const Problem p = draw_forward(dtype, n == 0 ? 150 : 40);
+        const Inputs in = draw_data(p);
+        const int64_t tile_n = 32 * test::draw(1, 4);
+        const Arithmetic arithmetic = parse_arithmetic(test::hopper_arithmetic(p, 64, tile_n));
+        const Outputs predicted = predict(in, arithmetic);
+        const Values values = value_double(in, Sample{});
+        const Bounds bounds = bound(in, arithmetic, values);
+        for (const OutputId id : {OutputId::o, OutputId::lse})
+          for (int64_t index = 0; index < tensor_of(predicted, id).size(); ++index) {
+            const double error = std::abs(tensor_of(predicted, id).at(index) - values[id].mid[index]) -
+                                 values[id].radius[index],
+                         limit = bounds.bound[int(id)][index];
+            if (std::isinf(limit) || !(error > 0)) continue;
+            double& worst = id == OutputId::o ? worst_o : worst_lse;
+            worst = std::max(worst, error / limit);
+            ++judged;
+            if (!(error <= limit)) RC_FAIL(print(locate(p, id, index)) + " in " + print(p));
+          }
+      }
+    }));
+    std::printf("format %d: %ld elements, error / bound of O at most %.3f, of L %.3f\n", int(dtype), judged, worst_o,
+                worst_lse);
+    EXPECT_GT(judged, 10000);
   }
 }
 

@@ -58,6 +58,26 @@ inline std::string arithmetic_of(const SimulatedKernel& kernel, const Problem& p
          " division=ieee ds=" + names[int(ops.ds_format)] + " d=rounded";
 }
 
+inline bool eight_bits(const Problem& p) { return p.dtype == DType::e4m3 || p.dtype == DType::e5m2; }
+
+/// Scores are <q, k> themselves, the scale being in the exponent's factor.
+inline bool raw_scores(const Problem& p) {
+  return p.softcap == 0 && p.alibi == Alibi::none && !p.bias && !p.sink && !p.descale && scale_of(p) > 0;
+}
+
+/// A tensor-core kernel of FlashAttention 2 on Hopper, every word declared; not for fp32.
+inline std::string hopper_arithmetic(const Problem& p, int64_t tile_m, int64_t tile_n) {
+  const bool fp8 = eight_bits(p);
+  return "tile=" + std::to_string(tile_m) + "x" + std::to_string(tile_n) +
+         " order=ascending scores=" + (fp8 ? "tc-pair:2 values=tc-pair:8" : "tc values=tc") +
+         " levels=1 exp=ex2 arg=fma2 scaled=" + (raw_scores(p) ? "no" : "yes") +
+         " tanh=accurate s=fp32 prescaled=no p=" +
+         (fp8                      ? "e4m3 pscale=8"
+          : p.dtype == DType::fp16 ? "fp16"
+                                   : "bf16") +
+         " normalized=no dropout=output rowsum=4 owner=m16n8 splits=1 division=reciprocal log=polynomial chip=sm_90";
+}
+
 /// Rows first, first + step, ... of a tensor from a matrix whose elements are in the tensor's format.
 inline void store_rows(Tensor& tensor, int64_t first, int64_t step, const Matrix<float>& rows) {
   for (int64_t i = 0; i < rows.rows; ++i)
