@@ -19,8 +19,8 @@ struct Ex2Segment {
   uint32 c0, c1, c2;
 };
 
-FLASHPROOF_HD constexpr Ex2Segment ex2_segment(uint32 s) {
-  constexpr Ex2Segment table[64] = {
+FLASHPROOF_HD inline Ex2Segment ex2_segment(uint32 s) {
+  static constexpr Ex2Segment table[64] = {
       {33554435, 22713, 494}, {33919818, 22960, 501}, {34289182, 23210, 506}, {34662565, 23463, 511},
       {35040018, 23718, 518}, {35421577, 23977, 521}, {35807292, 24238, 527}, {36197209, 24502, 532},
       {36591372, 24768, 541}, {36989825, 25038, 546}, {37392616, 25311, 551}, {37799797, 25586, 559},
@@ -51,7 +51,7 @@ FLASHPROOF_HD constexpr uint32 truncated_square(uint32 t) {
 }
 
 /// 2^x as ex2.approx.ftz.f32 computes it on sm_90.
-FLASHPROOF_HD constexpr float ex2_approx(float x) {
+FLASHPROOF_HD inline float ex2_approx(float x) {
   const uint32 bits = __builtin_bit_cast(uint32, x), magnitude = bits & 0x7fffffffu;
   const bool negative = bits >> 31 != 0;
   if (magnitude > 0x7f800000u) return __builtin_bit_cast(float, 0x7fffffffu);
