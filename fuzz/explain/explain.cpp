@@ -157,19 +157,20 @@ bool Explanation::tied() const {
 
 std::optional<Cause> cause_of_kind(const Verdict& verdict) {
   struct Kind {
-    const char *kind, *sentence;
+    const char *kind, *category, *sentence;
   };
-  constexpr Kind kinds[] = {{"red-zone", "the kernel writes outside a buffer"},
-                            {"input-changed", "the kernel writes to an input"},
-                            {"tail", "the kernel touches outputs past the used length"},
-                            {"unwritten", "the kernel leaves outputs unwritten"},
-                            {"crash", "the kernel crashes"},
-                            {"timeout", "the kernel does not end in time"},
-                            {"error", "the kernel reports an error"}};
+  constexpr Kind kinds[] = {{"red-zone", "MEMORY", "the kernel writes outside a buffer"},
+                            {"input-changed", "MEMORY", "the kernel writes to an input"},
+                            {"tail", "MEMORY", "the kernel touches outputs past the used length"},
+                            {"unwritten", "MEMORY", "the kernel leaves outputs unwritten"},
+                            {"crash", "MEMORY", "the kernel crashes"},
+                            {"timeout", "MEMORY", "the kernel does not end in time"},
+                            {"error", "MEMORY", "the kernel reports an error"},
+                            {"bits", "ARITHMETIC", "the kernel does not compute in the arithmetic that it declares"}};
   for (const Kind& kind : kinds)
     if (verdict.kind == kind.kind)
       return Cause{
-          .id = kind.kind, .category = "MEMORY", .sentence = kind.sentence, .detail = verdict.why, .score = 0.85};
+          .id = kind.kind, .category = kind.category, .sentence = kind.sentence, .detail = verdict.why, .score = 0.85};
   return std::nullopt;
 }
 
