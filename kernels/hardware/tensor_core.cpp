@@ -75,11 +75,12 @@ FLASHPROOF_INLINE Floats step(const MatrixUnit& unit, int count, const float* a,
   unusual |= (top > usual) | ((top < -usual) & (top > largest_of_zero));
   top = top < -usual ? -usual + Ints{} : top;  // all terms are zero
   const Floats scale = powers_of_two(unit.align_bits - top);
-  Ints products = {};
-  for (int n = 0; n < count; ++n) products += __builtin_convertvector(a[n] * b[n] * scale, Ints);
+  Words unsigned_sum = {};  // an unusual lane may overflow
+  for (int n = 0; n < count; ++n)
+    unsigned_sum += __builtin_bit_cast(Words, __builtin_convertvector(a[n] * b[n] * scale, Ints));
+  const Ints products = __builtin_bit_cast(Ints, unsigned_sum);
   const Ints accumulator = __builtin_convertvector(c * scale, Ints);
-  const Ints sum =
-      __builtin_bit_cast(Ints, __builtin_bit_cast(Words, products) + __builtin_bit_cast(Words, accumulator));
+  const Ints sum = __builtin_bit_cast(Ints, unsigned_sum + __builtin_bit_cast(Words, accumulator));
   const Ints carry = (products ^ sum) & (accumulator ^ sum);
   const Ints negative = (sum ^ carry) >> 31;
   Words magnitude = __builtin_bit_cast(Words, sum ^ negative) - __builtin_bit_cast(Words, negative);
