@@ -1,13 +1,19 @@
 #include "kernels/run_time_compiler.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
+#include <sstream>
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include "kernels/embedded_sources.h"
+#include "kernels/flash2_run_time.h"
+#include "kernels/loaded_kernel.h"
 #include "reference/errors.h"
 
 namespace flashproof {
@@ -167,6 +173,77 @@ TEST_F(RunTimeCompiler, TakesEachDeviceHeaderAlone) {
       ADD_FAILURE() << source.path << ": " << error.what();
     }
   }
+}
+
+TEST_F(RunTimeCompiler, TakesATileOfFlash2) {
+  const TileConfig tile = {DType::e4m3, 48, 32, 3, 3, 64, 64, Features::general};
+  ASSERT_EQ(feasible(tile), nullptr);
+  const CompiledKernel kernel = compile_kernel(flash2::kernel_text(tile, "sm_90a"), places_);
+  EXPECT_TRUE(resources_of(kernel)) << kernel.log;
+  TileConfig wrong = tile;
+  wrong.tile_n = 16;
+  EXPECT_THROW(compile_kernel(flash2::kernel_text(wrong, "sm_90a"), places_), std::runtime_error);
+}
+
+TEST(Flash2RunTime, DrawsTilesThatEveryBf16ProblemOfDim128Takes) {
+  const std::string list = flash2::random_tiles(12);
+  EXPECT_EQ(std::count(list.begin(), list.end(), ','), 11);
+  flashproof_problem p = {};
+  p.dtype = FLASHPROOF_BF16;
+  p.head_dim = 128, p.value_dim = 72;
+  std::istringstream words(list);
+  std::set<std::string> different;
+  for (std::string word; std::getline(words, word, ',');) {
+    different.insert(word);
+    const flash2::Config config = flash2::parse_config(("tile=" + word).c_str(), false);
+    const TileConfig tile = flash2::run_time_config(p, config, Features::general);
+    EXPECT_EQ(tile.tile_n, config.tile_n);
+    EXPECT_EQ(tile.head_dim, 128);
+    EXPECT_EQ(tile.value_dim, 128);
+  }
+  EXPECT_EQ(different.size(), 12u);
+}
+
+TEST(Flash2RunTime, RefusesWhatIsNotFeasible) {
+  flashproof_problem p = {};
+  p.dtype = FLASHPROOF_BF16;
+  p.head_dim = p.value_dim = 200;
+  try {
+    flash2::run_time_config(p, flash2::parse_config("tile=128x256x2x8", false), Features::plain);
+    FAIL();
+  } catch (const flash2::Rejected& reason) {
+    EXPECT_NE(std::string(reason.what()).find("tile 128x256x2x8: the tiles need more shared memory"), std::string::npos)
+        << reason.what();
+  }
+}
+
+/// Every field takes several values, and some draws are feasible.
+TEST(Flash2RunTime, DrawsEveryField) {
+  std::set<int> values[8];
+  int possible = 0;
+  for (uint64 index = 0; index < 500; ++index) {
+    const TileConfig c = flash2::random_config(7, index);
+    EXPECT_EQ(flash2::print(c), flash2::print(flash2::random_config(7, index)));
+    const int fields[] = {int(c.dtype), c.warps,    warp_rows(c), c.tile_n,
+                          c.stages,     c.head_dim, c.value_dim,  int(c.features)};
+    for (size_t n = 0; n < std::size(fields); ++n) values[n].insert(fields[n]);
+    possible += feasible(c) == nullptr;
+  }
+  const size_t sizes[] = {4, 8, 2, 16, 4, 7, 7, 2};
+  for (size_t n = 0; n < std::size(sizes); ++n) EXPECT_EQ(values[n].size(), sizes[n]) << n;
+  EXPECT_GT(possible, 50);
+  EXPECT_LT(possible, 450);
+}
+
+TEST(LoadedKernel, SaysWhyItCannotBeLoaded) {
+  if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) != nullptr) GTEST_SKIP() << "this machine has a CUDA driver";
+  try {
+    load_kernel({}, 0);
+    FAIL();
+  } catch (const UnavailableError& error) {
+    EXPECT_STREQ(error.what(), "no CUDA driver (libcuda.so.1)");
+  }
+  EXPECT_THROW(device_architecture(), UnavailableError);
 }
 
 TEST(RunTimeCompilerLibrary, SaysWhyThereIsNone) {
