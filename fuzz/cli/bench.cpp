@@ -1,9 +1,10 @@
-// `bench`: the oracle's speed, FlashAttention 3's accuracy table, and trained transformers' activations.
+// `bench`: the oracle's speed, FlashAttention 3's accuracy table, trained transformers' activations, the kernels' compilation.
 #include <fmt/format.h>
 
 #include "fuzz/bench/accuracy_table.h"
 #include "fuzz/bench/activations.h"
 #include "fuzz/bench/oracle_speed.h"
+#include "fuzz/cli/bench_compile.h"
 #include "fuzz/cli/options.h"
 #include "fuzz/cli/verbs.h"
 #include "fuzz/json_text.h"
@@ -19,6 +20,7 @@ struct Options {
   std::vector<std::string> keys, kernels;
   int64_t rows = 0, seeds = 5, repetitions = 7;
   double seconds = 2;
+  CompileBench compile;
   bool json = false;
 };
 
@@ -28,7 +30,8 @@ int list_benches(bool json) {
   const std::pair<const char*, const char*> benches[] = {
       {"oracle", "ms a row of plain double, certified double, MPFR and MPFI; cores; cases a second"},
       {"accuracy", "FlashAttention 3's accuracy table again, for both references, beside the published figures"},
-      {"activations", "DIR: real Q, K, V against the bounds, and what P in e4m3 does to heads with a sink"}};
+      {"activations", "DIR: real Q, K, V against the bounds, and what P in e4m3 does to heads with a sink"},
+      {"compile", "random TileConfigs of gpu:flash2 by NVRTC: refused, compiled, seconds, spills"}};
   std::vector<JsonMember> members;
   for (const auto& [name, text] : benches) {
     members.push_back({name, text});
@@ -309,8 +312,14 @@ int bench(const Options& o) {
   if (o.what == "oracle") return bench_oracle(o);
   if (o.what == "accuracy") return bench_accuracy(o);
   if (o.what == "activations") return bench_activations(o);
+  if (o.what == "compile") {
+    CompileBench compile = o.compile;
+    compile.count = within("--count", compile.count, 0, 1 << 20);
+    compile.json = o.json;
+    return bench_compile(compile);
+  }
   throw UsageError("there is no bench `" + o.what + "`; did you mean `" +
-                   nearest_word(o.what, {"oracle", "accuracy", "activations"}) + "`?");
+                   nearest_word(o.what, {"oracle", "accuracy", "activations", "compile"}) + "`?");
 }
 
 }  // namespace
@@ -318,7 +327,7 @@ int bench(const Options& o) {
 void add_bench(CommandLine& line) {
   auto o = std::make_shared<Options>();
   line.verb("bench", "the oracle's speed, accuracy tables, real activations", "bench oracle", [o] { return bench(*o); })
-      .word("WHAT", o->what, false, "oracle, accuracy or activations; without, what they are")
+      .word("WHAT", o->what, false, "oracle, accuracy, activations or compile; without, what they are")
       .word("DIR", o->directory, false, "activations: the folder of safetensors files")
       .list("--kernel", o->kernels, "activations: kernels (all of the CPU)")
       .list("--keys", o->keys, "accuracy: numbers of keys (4096,8192); oracle: one (4096)")
@@ -326,6 +335,9 @@ void add_bench(CommandLine& line) {
       .option("--seeds", o->seeds, "accuracy: draws of the data (5)")
       .option("--repetitions", o->repetitions, "oracle: measurements of which the median is taken (7)")
       .positive_duration("--slice", o->seconds, "oracle: time for a size of cases in each repetition (2s)")
+      .option("--count", o->compile.count, "compile: random TileConfigs (200)")
+      .option("--seed", o->compile.seed, "compile: what draws them (1)")
+      .option("--architecture", o->compile.architecture, "compile: the chip (sm_90a)")
       .flag("--json", o->json, "one JSON object on stdout");
 }
 

@@ -1,0 +1,115 @@
+// `bench compile`: what `feasible` refuses of random TileConfigs, what compiles, in what time, and what spills.
+#include "fuzz/cli/bench_compile.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "fuzz/bench/compile_speed.h"
+#include "fuzz/bench/quartiles.h"
+#include "fuzz/json_text.h"
+#include "kernels/flash2_run_time.h"
+
+namespace flashproof {
+namespace {
+
+struct Summary {
+  std::map<std::string, int64_t> refused;  ///< by reason
+  int64_t refused_count = 0, compiled = 0, failed = 0, spilled = 0;
+  double median_seconds = 0, largest_seconds = 0;
+};
+
+Summary summarise(const std::vector<ConfigCompilation>& all) {
+  Summary s;
+  std::vector<double> seconds;
+  for (const ConfigCompilation& one : all) {
+    if (!one.refused.empty()) ++s.refused[one.refused], ++s.refused_count;
+    if (!one.error.empty()) ++s.failed;
+    if (!one.compiled()) continue;
+    ++s.compiled, s.spilled += one.spills();
+    seconds.push_back(one.seconds);
+  }
+  if (seconds.empty()) return s;
+  s.median_seconds = quartiles(seconds).median;
+  s.largest_seconds = *std::max_element(seconds.begin(), seconds.end());
+  return s;
+}
+
+JsonText json_of(const std::vector<ConfigCompilation>& all) {
+  const Summary s = summarise(all);
+  std::vector<JsonMember> reasons;
+  for (const auto& [reason, count] : s.refused) reasons.push_back({reason, count});
+  std::vector<JsonText> list;
+  for (const ConfigCompilation& one : all) {
+    std::vector<JsonMember> members = {{"config", flash2::print(one.config)}};
+    if (!one.refused.empty()) members.push_back({"refused", one.refused});
+    if (!one.error.empty()) members.push_back({"error", one.error});
+    if (one.compiled()) members.push_back({"seconds", one.seconds});
+    if (one.resources)
+      members.insert(members.end(), {{"registers", one.resources->registers},
+                                     {"spill_store_bytes", one.resources->spill_store_bytes},
+                                     {"spill_load_bytes", one.resources->spill_load_bytes}});
+    list.push_back(json_object(members));
+  }
+  return json_object({{"count", all.size()},
+                      {"refused", s.refused_count},
+                      {"refused_by_reason", json_object(reasons)},
+                      {"compiled", s.compiled},
+                      {"failed", s.failed},
+                      {"spilled", s.spilled},
+                      {"median_seconds", s.median_seconds},
+                      {"largest_seconds", s.largest_seconds},
+                      {"configs", json_array(list)}});
+}
+
+void print_line(const ConfigCompilation& one) {
+  fmt::print("    {:<38} {:>5.2f} s", flash2::print(one.config), one.seconds);
+  if (one.resources)
+    fmt::print("  {:>3} registers, spills {} bytes stored, {} loaded", one.resources->registers,
+               one.resources->spill_store_bytes, one.resources->spill_load_bytes);
+  fmt::print("\n");
+}
+
+void print_summary(const std::vector<ConfigCompilation>& all) {
+  const Summary s = summarise(all);
+  const double share = 100 / double(std::max<size_t>(all.size(), 1));
+  fmt::print("  refused by feasible()   {:>4}  {:>5.1f} %\n", s.refused_count, share * double(s.refused_count));
+  for (const auto& [reason, count] : s.refused) fmt::print("    {:>4}  {}\n", count, reason);
+  fmt::print("  compiled                {:>4}  {:>5.1f} %, {:.2f} s in the median, at most {:.2f} s\n", s.compiled,
+             share * double(s.compiled), s.median_seconds, s.largest_seconds);
+  fmt::print("  not compiled            {:>4}\n", s.failed);
+  for (const ConfigCompilation& one : all)
+    if (!one.error.empty()) fmt::print("    {}\n{}\n", flash2::print(one.config), one.error);
+  fmt::print("  spill                   {:>4}\n", s.spilled);
+  for (const ConfigCompilation& one : all)
+    if (one.spills()) print_line(one);
+}
+
+}  // namespace
+
+int bench_compile(const CompileBench& o) {
+  std::string reason;
+  const std::string compiler = run_time_compiler(compiler_places(), reason);
+  const auto progress = [](const char* of, size_t all) {
+    return [=](int64_t done) {
+      if (done % 10 == 0 || size_t(done) == all) fmt::print(stderr, "bench: {} of {} {}\n", done, all, of);
+    };
+  };
+  const auto random =
+      compile_each(random_configs(o.count, o.seed), o.architecture, progress("random TileConfigs", size_t(o.count)));
+  if (o.json) {
+    fmt::print(
+        "{}\n",
+        json_object(
+            {{"compiler", compiler}, {"architecture", o.architecture}, {"seed", o.seed}, {"random", json_of(random)}})
+            .text());
+  } else {
+    fmt::print("gpu:flash2 by {}, for {}, one thread\n\n{} random TileConfigs, seed {}\n", compiler, o.architecture,
+               o.count, o.seed);
+    print_summary(random);
+  }
+  return summarise(random).failed == 0 ? 0 : 1;
+}
+
+}  // namespace flashproof
