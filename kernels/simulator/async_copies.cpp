@@ -12,7 +12,7 @@ void AsyncCopies::deliver(const Copy& copy) {
 }
 
 void AsyncCopies::issue(SharedMemory& shared, GlobalMemory& global, Draws& draws, uint32 to, const void* from,
-                        Actor actor, const std::source_location& where) {
+                        Actor actor, const SourcePlace& where) {
   if (from) global.read(from, 16, actor, where);
   void* destination = shared.begin_copy(to, actor, where);
   in_flight_.push_back({destination, from, to, group_, Arrival(draws.below(3)), where});

@@ -17,7 +17,7 @@ namespace flashproof::simulator {
 class AsyncCopies {
  public:
   /// `from` null: zeros.
-  void issue(SharedMemory&, GlobalMemory&, Draws&, uint32 to, const void* from, Actor, const std::source_location&);
+  void issue(SharedMemory&, GlobalMemory&, Draws&, uint32 to, const void* from, Actor, const SourcePlace&);
   void commit();
   void wait(SharedMemory&, int pending, Actor);
 
@@ -32,7 +32,7 @@ class AsyncCopies {
     uint32 address;
     uint32 group;
     Arrival arrival;
-    std::source_location where;
+    SourcePlace where;
   };
   static void deliver(const Copy&);
 

@@ -10,19 +10,18 @@ const char* fault_name(FaultKind kind) {
   return names[int(kind)];
 }
 
-static std::string file_of(const std::source_location& where) {
-  const std::string_view path = where.file_name();
+static std::string file_of(const SourcePlace& where) {
+  const std::string_view path = where.file;
   return std::string(path.substr(path.rfind('/') + 1));
 }
 
-std::string place(const std::source_location& where) { return file_of(where) + ":" + std::to_string(where.line()); }
+std::string place(const SourcePlace& where) { return file_of(where) + ":" + std::to_string(where.line); }
 
-SimulatedFault::SimulatedFault(FaultKind kind, std::string what, const std::source_location& where,
-                               std::vector<int> threads)
+SimulatedFault::SimulatedFault(FaultKind kind, std::string what, const SourcePlace& where, std::vector<int> threads)
     : kind(kind),
       message(std::string(fault_name(kind)) + ": " + std::move(what)),
       file(file_of(where)),
-      line(int(where.line())),
+      line(where.line),
       threads(std::move(threads)) {}
 
 }  // namespace flashproof

@@ -2,7 +2,6 @@
 #pragma once
 #include <array>
 #include <exception>
-#include <source_location>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,12 +22,22 @@ enum class FaultKind {
   read_only,      ///< a write to a region that the kernel only reads
 };
 
+/// A line of the kernel. As the default of a function's last parameter, `here()` is the line that calls the function.
+struct SourcePlace {
+  const char* file = "";
+  int line = 0;
+
+  static constexpr SourcePlace here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
 /// "race", "in-flight", "unwritten", ...
 const char* fault_name(FaultKind);
 
 /// Thrown out of `simulate`: the violation, where in the kernel, which threads (of the block), and the seed that replays it.
 struct SimulatedFault : std::exception {
-  SimulatedFault(FaultKind kind, std::string what, const std::source_location& where, std::vector<int> threads);
+  SimulatedFault(FaultKind kind, std::string what, const SourcePlace& where, std::vector<int> threads);
   const char* what() const noexcept override { return message.c_str(); }
 
   FaultKind kind;
@@ -41,6 +50,6 @@ struct SimulatedFault : std::exception {
 };
 
 /// "flash2.cuh:120", without the folder.
-std::string place(const std::source_location&);
+std::string place(const SourcePlace&);
 
 }  // namespace flashproof

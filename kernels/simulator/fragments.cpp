@@ -47,7 +47,7 @@ void unpack(DType dtype, uint32 word, float* to, int stride) {
 
 }  // namespace
 
-void load_matrices(MatrixRegisters& mine, bool transposed, const std::source_location& where) {
+void load_matrices(MatrixRegisters& mine, bool transposed, const SourcePlace& where) {
   Machine& chip = machine();
   const char* operation = transposed ? "load_matrix_x4_transposed" : "load_matrix_x4";
   chip.meet(operation, mine, where, [&](auto operand) {
@@ -70,7 +70,7 @@ void load_matrices(MatrixRegisters& mine, bool transposed, const std::source_loc
   });
 }
 
-void store_matrices(MatrixRegisters& mine, const std::source_location& where) {
+void store_matrices(MatrixRegisters& mine, const SourcePlace& where) {
   Machine& chip = machine();
   chip.meet("store_matrix_x4", mine, where, [&](auto operand) {
     for (int matrix = 0; matrix < matrices; ++matrix)
@@ -83,7 +83,7 @@ void store_matrices(MatrixRegisters& mine, const std::source_location& where) {
   });
 }
 
-void multiply_add(ProductRegisters& mine, DType a_type, DType b_type, const std::source_location& where) {
+void multiply_add(ProductRegisters& mine, DType a_type, DType b_type, const SourcePlace& where) {
   Machine& chip = machine();
   // Transposed, C' += B' A': the model works on 16 neighbouring columns at a time, and a product has no sides.
   const MatrixUnit unit = matrix_unit(chip.chip(), MatrixInstruction::mma_sync, b_type, a_type);

@@ -20,10 +20,10 @@ struct ProductRegisters {
   const uint32* b;  ///< 2: low half of k, high half
 };
 
-void load_matrices(MatrixRegisters&, bool transposed, const std::source_location&);
-void store_matrices(MatrixRegisters&, const std::source_location&);
+void load_matrices(MatrixRegisters&, bool transposed, const SourcePlace&);
+void store_matrices(MatrixRegisters&, const SourcePlace&);
 
 /// C += A B by the chip's tensor core, 16 x 8 outputs of 16 (16-bit formats) or 32 products (8-bit formats).
-void multiply_add(ProductRegisters&, DType a, DType b, const std::source_location&);
+void multiply_add(ProductRegisters&, DType a, DType b, const SourcePlace&);
 
 }  // namespace flashproof::simulator

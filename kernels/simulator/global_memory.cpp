@@ -2,7 +2,7 @@
 
 namespace flashproof::simulator {
 
-static std::string access(int bytes, Actor actor, const std::source_location& where) {
+static std::string access(int bytes, Actor actor, const SourcePlace& where) {
   return name_of(actor) + " at " + place(where) + ": " + std::to_string(bytes) + " bytes ";
 }
 
@@ -23,18 +23,18 @@ std::string GlobalMemory::position(const void* address) const {
          nearest->memory.name + ", which has " + std::to_string(nearest->memory.bytes);
 }
 
-void GlobalMemory::misaligned(const void* address, int bytes, Actor actor, const std::source_location& where) const {
+void GlobalMemory::misaligned(const void* address, int bytes, Actor actor, const SourcePlace& where) const {
   throw SimulatedFault(FaultKind::misaligned, access(bytes, actor, where) + position(address), where,
                        {thread_of(actor)});
 }
 
-void GlobalMemory::out_of_bounds(const void* address, int bytes, Actor actor, const std::source_location& where) const {
+void GlobalMemory::out_of_bounds(const void* address, int bytes, Actor actor, const SourcePlace& where) const {
   throw SimulatedFault(FaultKind::out_of_bounds, access(bytes, actor, where) + position(address), where,
                        {thread_of(actor)});
 }
 
 void GlobalMemory::read_only(const GlobalRegion& region, const void* address, int bytes, Actor actor,
-                             const std::source_location& where) {
+                             const SourcePlace& where) {
   const int64 byte = int64(uint64(address) - uint64(region.data));
   throw SimulatedFault(FaultKind::read_only,
                        access(bytes, actor, where) + "written at byte " + std::to_string(byte) + " of " + region.name +

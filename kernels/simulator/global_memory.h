@@ -29,12 +29,12 @@ class GlobalMemory {
   }
 
   /// The `bytes` bytes at `address` may be read by the actor.
-  void read(const void* address, int bytes, Actor actor, const std::source_location& where) {
+  void read(const void* address, int bytes, Actor actor, const SourcePlace& where) {
     Region& region = find(address, bytes, actor, where);
     if (region.shadow) region.shadow->read(offset(region, address), bytes, actor, where);
   }
 
-  void write(const void* address, int bytes, Actor actor, const std::source_location& where) {
+  void write(const void* address, int bytes, Actor actor, const SourcePlace& where) {
     Region& region = find(address, bytes, actor, where);
     if (!region.shadow) read_only(region.memory, address, bytes, actor, where);
     region.shadow->write(offset(region, address), bytes, actor, where);
@@ -55,16 +55,16 @@ class GlobalMemory {
     return first >= 0 && first <= region.memory.bytes - bytes;
   }
 
-  Region& find(const void* address, int bytes, Actor actor, const std::source_location& where) {
+  Region& find(const void* address, int bytes, Actor actor, const SourcePlace& where) {
     if (uint64(address) % uint64(bytes) != 0) misaligned(address, bytes, actor, where);
     for (Region& region : regions_)
       if (holds(region, address, bytes)) return region;
     out_of_bounds(address, bytes, actor, where);
   }
 
-  [[noreturn]] void misaligned(const void*, int bytes, Actor, const std::source_location&) const;
-  [[noreturn]] void out_of_bounds(const void*, int bytes, Actor, const std::source_location&) const;
-  [[noreturn]] static void read_only(const GlobalRegion&, const void*, int bytes, Actor, const std::source_location&);
+  [[noreturn]] void misaligned(const void*, int bytes, Actor, const SourcePlace&) const;
+  [[noreturn]] void out_of_bounds(const void*, int bytes, Actor, const SourcePlace&) const;
+  [[noreturn]] static void read_only(const GlobalRegion&, const void*, int bytes, Actor, const SourcePlace&);
   std::string position(const void* address) const;
 
   std::vector<Region> regions_;

@@ -3,7 +3,6 @@
 // Every function that can be used wrongly ends with the place that names it, so that a SimulatedFault says the kernel's line.
 // An address is a pointer to a registered region of global memory or a byte address in the block's shared memory.
 #pragma once
-#include <source_location>
 #include <type_traits>
 
 #include "kernels/device_types.h"
@@ -27,7 +26,7 @@ constexpr bool is_access_type = std::is_trivially_copyable_v<T> && sizeof(T) <= 
                                 (sizeof(T) & (sizeof(T) - 1)) == 0;
 
 template <class T>
-T load_global(const T* from, std::source_location where = std::source_location::current()) {
+T load_global(const T* from, SourcePlace where = SourcePlace::here()) {
   static_assert(is_access_type<T>);
   simulator::Machine& chip = simulator::machine();
   chip.global().read(from, sizeof(T), chip.lane(), where);
@@ -35,7 +34,7 @@ T load_global(const T* from, std::source_location where = std::source_location::
 }
 
 template <class T>
-void store_global(T* to, T x, std::source_location where = std::source_location::current()) {
+void store_global(T* to, T x, SourcePlace where = SourcePlace::here()) {
   static_assert(is_access_type<T>);
   simulator::Machine& chip = simulator::machine();
   chip.global().write(to, sizeof(T), chip.lane(), where);
@@ -43,7 +42,7 @@ void store_global(T* to, T x, std::source_location where = std::source_location:
 }
 
 template <class T>
-T load_shared(SharedAddress from, std::source_location where = std::source_location::current()) {
+T load_shared(SharedAddress from, SourcePlace where = SourcePlace::here()) {
   static_assert(is_access_type<T> && sizeof(T) >= 4);
   simulator::Machine& chip = simulator::machine();
   T x;
@@ -52,15 +51,14 @@ T load_shared(SharedAddress from, std::source_location where = std::source_locat
 }
 
 template <class T>
-void store_shared(SharedAddress to, T x, std::source_location where = std::source_location::current()) {
+void store_shared(SharedAddress to, T x, SourcePlace where = SourcePlace::here()) {
   static_assert(is_access_type<T> && sizeof(T) >= 4);
   simulator::Machine& chip = simulator::machine();
   __builtin_memcpy(chip.shared().write(to, sizeof(T), chip.lane(), where), &x, sizeof(T));
 }
 
 /// cp.async of 16 bytes; not present: zeros, and `from` is not looked at.
-inline void copy_async_16(SharedAddress to, const void* from, bool present,
-                          std::source_location where = std::source_location::current()) {
+inline void copy_async_16(SharedAddress to, const void* from, bool present, SourcePlace where = SourcePlace::here()) {
   simulator::Machine& chip = simulator::machine();
   chip.copies().issue(chip.shared(), chip.global(), chip.draws(), to, present ? from : nullptr, chip.lane(), where);
 }
@@ -74,21 +72,19 @@ void copy_async_wait() {
   chip.copies().wait(chip.shared(), pending, chip.lane());
 }
 
-inline void block_barrier(std::source_location where = std::source_location::current()) {
+inline void block_barrier(SourcePlace where = SourcePlace::here()) {
   simulator::Machine& chip = simulator::machine();
   chip.barrier(0, chip.threads(), true, where);
 }
 
-inline void named_barrier(int id, int threads, std::source_location where = std::source_location::current()) {
+inline void named_barrier(int id, int threads, SourcePlace where = SourcePlace::here()) {
   simulator::machine().barrier(id, threads, false, where);
 }
 
-inline void warp_barrier(std::source_location where = std::source_location::current()) {
-  simulator::machine().warp_barrier(where);
-}
+inline void warp_barrier(SourcePlace where = SourcePlace::here()) { simulator::machine().warp_barrier(where); }
 
 /// x of the lane whose number differs from the caller's in the bits of `mask`.
-inline uint32 lane_exchange(uint32 x, int mask, std::source_location where = std::source_location::current()) {
+inline uint32 lane_exchange(uint32 x, int mask, SourcePlace where = SourcePlace::here()) {
   struct Operand {
     uint32 x, result;
     int mask;
@@ -99,12 +95,12 @@ inline uint32 lane_exchange(uint32 x, int mask, std::source_location where = std
   return mine.result;
 }
 
-inline float lane_exchange(float x, int mask, std::source_location where = std::source_location::current()) {
+inline float lane_exchange(float x, int mask, SourcePlace where = SourcePlace::here()) {
   return std::bit_cast<float>(lane_exchange(std::bit_cast<uint32>(x), mask, where));
 }
 
 /// True if x is true in any lane of the warp.
-inline bool any_lane(bool x, std::source_location where = std::source_location::current()) {
+inline bool any_lane(bool x, SourcePlace where = SourcePlace::here()) {
   simulator::machine().meet("any_lane", x, where, [](auto operand) {
     bool any = false;
     for (int lane = 0; lane < 32; ++lane) any = any || operand(lane);
@@ -114,20 +110,17 @@ inline bool any_lane(bool x, std::source_location where = std::source_location::
 }
 
 /// Four 8 x 8 matrices of 16-bit numbers; `row` is the address of row l % 8 of matrix l / 8 in lane l, 16 bytes.
-inline void load_matrix_x4(uint32 (&r)[4], SharedAddress row,
-                           std::source_location where = std::source_location::current()) {
+inline void load_matrix_x4(uint32 (&r)[4], SharedAddress row, SourcePlace where = SourcePlace::here()) {
   simulator::MatrixRegisters mine{row, r};
   simulator::load_matrices(mine, false, where);
 }
 
-inline void load_matrix_x4_transposed(uint32 (&r)[4], SharedAddress row,
-                                      std::source_location where = std::source_location::current()) {
+inline void load_matrix_x4_transposed(uint32 (&r)[4], SharedAddress row, SourcePlace where = SourcePlace::here()) {
   simulator::MatrixRegisters mine{row, r};
   simulator::load_matrices(mine, true, where);
 }
 
-inline void store_matrix_x4(SharedAddress row, const uint32 (&r)[4],
-                            std::source_location where = std::source_location::current()) {
+inline void store_matrix_x4(SharedAddress row, const uint32 (&r)[4], SourcePlace where = SourcePlace::here()) {
   uint32 pieces[4] = {r[0], r[1], r[2], r[3]};
   simulator::MatrixRegisters mine{row, pieces};
   simulator::store_matrices(mine, where);
@@ -136,7 +129,7 @@ inline void store_matrix_x4(SharedAddress row, const uint32 (&r)[4],
 /// C += A B, 16 x 8 outputs; A and B are Bf16 or Fp16, both the same.
 template <class A, class B>
 void multiply_add_16x8x16(float (&c)[4], const uint32 (&a)[4], const uint32 (&b)[2],
-                          std::source_location where = std::source_location::current()) {
+                          SourcePlace where = SourcePlace::here()) {
   static_assert(A::dtype == B::dtype && (A::dtype == DType::bf16 || A::dtype == DType::fp16));
   simulator::ProductRegisters mine{c, a, b};
   simulator::multiply_add(mine, A::dtype, B::dtype, where);
@@ -145,7 +138,7 @@ void multiply_add_16x8x16(float (&c)[4], const uint32 (&a)[4], const uint32 (&b)
 /// C += A B, 16 x 8 outputs; A and B are E4m3 or E5m2.
 template <class A, class B>
 void multiply_add_16x8x32(float (&c)[4], const uint32 (&a)[4], const uint32 (&b)[2],
-                          std::source_location where = std::source_location::current()) {
+                          SourcePlace where = SourcePlace::here()) {
   static_assert(is_fp8(A::dtype) && is_fp8(B::dtype));
   simulator::ProductRegisters mine{c, a, b};
   simulator::multiply_add(mine, A::dtype, B::dtype, where);

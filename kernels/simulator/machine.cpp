@@ -20,9 +20,7 @@ thread_local Fibers fibers;
 /// Of what is the same, the text mostly is the same one too.
 bool same_text(const char* a, const char* b) { return a == b || std::strcmp(a, b) == 0; }
 
-bool same_place(const std::source_location& a, const std::source_location& b) {
-  return a.line() == b.line() && a.column() == b.column() && same_text(a.file_name(), b.file_name());
-}
+bool same_place(const SourcePlace& a, const SourcePlace& b) { return a.line == b.line && same_text(a.file, b.file); }
 
 std::string name_of_block(const std::array<int, 3>& block) {
   return "(" + std::to_string(block[0]) + "," + std::to_string(block[1]) + "," + std::to_string(block[2]) + ")";
@@ -122,7 +120,7 @@ inline void Machine::go_to(int thread) {
 
 /// Comes to a meeting of the warp. Null for a lane that finds the operation done when it goes on; the operands of all lanes
 /// for the last one, which has to do it.
-void* const* Machine::arrive(const char* operation, void* operand, const std::source_location& where) {
+void* const* Machine::arrive(const char* operation, void* operand, const SourcePlace& where) {
   const int index = thread_ / lanes_a_warp;
   Warp& warp = warps_[index];
   if (!warp.operation) {
@@ -159,7 +157,7 @@ void Machine::depart() {
   go_to(choose_thread());
 }
 
-void Machine::barrier(int id, int threads, bool everybody, const std::source_location& where) {
+void Machine::barrier(int id, int threads, bool everybody, const SourcePlace& where) {
   struct Operand {
     int id, threads;
   } mine{id, threads};
@@ -177,7 +175,7 @@ void Machine::barrier(int id, int threads, bool everybody, const std::source_loc
   });
 }
 
-void Machine::come_to_barrier(int id, int threads, bool everybody, const std::source_location& where) {
+void Machine::come_to_barrier(int id, int threads, bool everybody, const SourcePlace& where) {
   const int index = thread_ / lanes_a_warp;
   Barrier& barrier = barriers_[id];
   if (barrier.arrived == 0) {
@@ -206,7 +204,7 @@ void Machine::come_to_barrier(int id, int threads, bool everybody, const std::so
   patience_ = 0;
 }
 
-void Machine::warp_barrier(const std::source_location& where) {
+void Machine::warp_barrier(const SourcePlace& where) {
   struct Operand {
   } mine;
   meet("warp_barrier", mine, where, [this](auto) {
@@ -232,14 +230,14 @@ int Machine::choose_thread() {
   return take_lane(draws_.one_of(able));
 }
 
-void Machine::diverged(const std::string& what, const std::source_location& where) const {
+void Machine::diverged(const std::string& what, const SourcePlace& where) const {
   throw SimulatedFault(FaultKind::divergence, what, where, {thread_});
 }
 
 void Machine::deadlocked() const {
   std::string what = "nobody can run:";
   std::vector<int> threads;
-  std::source_location where;
+  SourcePlace where;
   for (std::size_t w = 0; w < warps_.size(); ++w) {
     const Warp& warp = warps_[w];
     what += (w ? ", warp " : " warp ") + std::to_string(w);

@@ -4,7 +4,6 @@
 // source. The lane that comes last carries the operation out for all. Then the schedule may go on with another warp.
 #pragma once
 #include <exception>
-#include <source_location>
 #include <vector>
 
 #include "kernels/simulator/async_copies.h"
@@ -41,7 +40,7 @@ class Machine {
   /// A collective operation of a warp: every lane comes with an operand of its own, in which it finds its result, and
   /// `perform`, a function of the 32 operands, is called once.
   template <class Operand, class Perform>
-  void meet(const char* operation, Operand& mine, const std::source_location& where, Perform perform) {
+  void meet(const char* operation, Operand& mine, const SourcePlace& where, Perform perform) {
     void* const* operands = arrive(operation, &mine, where);
     if (!operands) return;
     perform([operands](int lane) -> Operand& { return *static_cast<Operand*>(operands[lane]); });
@@ -50,15 +49,15 @@ class Machine {
 
   /// Barrier `id` of the block, at which `threads` threads must arrive. `everybody`: the barrier of the whole block, where
   /// they must also meet at the same place of the source.
-  void barrier(int id, int threads, bool everybody, const std::source_location&);
+  void barrier(int id, int threads, bool everybody, const SourcePlace&);
 
   /// The lanes of the running thread's warp alone.
-  void warp_barrier(const std::source_location&);
+  void warp_barrier(const SourcePlace&);
 
  private:
   struct Warp {
     const char* operation = nullptr;  // at which its lanes are meeting, and where
-    std::source_location where;
+    SourcePlace where;
     uint32 arrived = 0;        // lanes that have come to it
     uint32 ready = all_lanes;  // lanes that can run, but for the running one
     uint32 live = all_lanes;   // lanes that have not left the kernel
@@ -70,21 +69,21 @@ class Machine {
     int threads = 0, arrived = 0;
     bool everybody = false;
     uint32 warps = 0;  // that have arrived
-    std::source_location where;
+    SourcePlace where;
     Clock clock{};
   };
 
   void run_block();
   void abandon_block();
   int run_thread(int thread);
-  void* const* arrive(const char* operation, void* operand, const std::source_location&);
+  void* const* arrive(const char* operation, void* operand, const SourcePlace&);
   void depart();
-  void come_to_barrier(int id, int threads, bool everybody, const std::source_location&);
+  void come_to_barrier(int id, int threads, bool everybody, const SourcePlace&);
   int leave_kernel();
   int take_lane(int warp);
   int choose_thread();
   void go_to(int thread);
-  [[noreturn]] void diverged(const std::string& what, const std::source_location&) const;
+  [[noreturn]] void diverged(const std::string& what, const SourcePlace&) const;
   [[noreturn]] void deadlocked() const;
 
   const SimulatedLaunch& launch_;

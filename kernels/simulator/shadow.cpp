@@ -35,14 +35,14 @@ std::string Shadow::bytes_of(int64 cell) const {
   return life_ == Life::block ? name_ + " bytes " + range : "bytes " + range + " of " + name_;
 }
 
-void Shadow::unwritten(int64 cell, Actor actor, const std::source_location& where) const {
+void Shadow::unwritten(int64 cell, Actor actor, const SourcePlace& where) const {
   throw SimulatedFault(FaultKind::unwritten,
                        name_of(actor) + " reads " + bytes_of(cell) + " at " + place(where) +
                            ", which no thread of the block has written",
                        where, {thread_of(actor)});
 }
 
-void Shadow::in_flight(int64 cell, Actor actor, const std::source_location& where, Access access) const {
+void Shadow::in_flight(int64 cell, Actor actor, const SourcePlace& where, Access access) const {
   const Write& copy = writes_[cell];
   const Actor issuer{copy.warp, copy.lanes};
   throw SimulatedFault(FaultKind::in_flight,
@@ -52,8 +52,8 @@ void Shadow::in_flight(int64 cell, Actor actor, const std::source_location& wher
                        where, {thread_of(actor), thread_of(issuer)});
 }
 
-void Shadow::race(int64 cell, Actor actor, const std::source_location& where, Access access, Actor other, uint32 epoch,
-                  const std::source_location& there, const char* did) const {
+void Shadow::race(int64 cell, Actor actor, const SourcePlace& where, Access access, Actor other, uint32 epoch,
+                  const SourcePlace& there, const char* did) const {
   std::string what =
       "on " + bytes_of(cell) + ": " + name_of(actor) + " " + does(int(access)) + " at " + place(where) + ", ";
   if (epoch < clocks_->block_start()) {

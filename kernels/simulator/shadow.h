@@ -8,7 +8,6 @@
 // first smaller access; accesses are aligned to their size, so that this is exact.
 #pragma once
 #include <bit>
-#include <source_location>
 #include <string>
 #include <vector>
 
@@ -44,7 +43,7 @@ class Shadow {
         writes_(cells_) {}
 
   /// `bytes` is 1, 2, 4, 8 or 16, and divides the address; the bytes lie inside.
-  void read(int64 offset, int bytes, Actor actor, const std::source_location& where) {
+  void read(int64 offset, int bytes, Actor actor, const SourcePlace& where) {
     if (bytes >> shift_ == 0) split(bytes);
     if (reads_.empty()) reads_.resize(cells_ * slots_);
     const uint32 now = clocks_->now(actor.warp);
@@ -57,17 +56,17 @@ class Shadow {
     }
   }
 
-  void write(int64 offset, int bytes, Actor actor, const std::source_location& where) {
+  void write(int64 offset, int bytes, Actor actor, const SourcePlace& where) {
     put(offset, bytes, actor, where, Access::write);
   }
 
   /// From here on the bytes belong to a copy that the actor has issued.
-  void begin_copy(int64 offset, int bytes, Actor actor, const std::source_location& where) {
+  void begin_copy(int64 offset, int bytes, Actor actor, const SourcePlace& where) {
     put(offset, bytes, actor, where, Access::copy);
   }
 
   /// The actor has waited for its copy: the bytes count as written by it now.
-  void end_copy(int64 offset, int bytes, Actor actor, const std::source_location& where) {
+  void end_copy(int64 offset, int bytes, Actor actor, const SourcePlace& where) {
     const uint32 now = clocks_->now(actor.warp);
     for (int64 cell = first_cell(offset), end = first_cell(offset + bytes); cell < end; ++cell)
       writes_[cell] = {where, now, actor.lanes, actor.warp, false};
@@ -76,14 +75,14 @@ class Shadow {
  private:
   enum class Access { read, write, copy };
   struct Write {
-    std::source_location where;
+    SourcePlace where;
     uint32 epoch = 0;  // 0: never
     uint32 lanes = 0;
     int warp = 0;
     bool in_flight = false;
   };
   struct Reads {  // of one warp in the last epoch in which it read
-    std::source_location where;
+    SourcePlace where;
     uint32 epoch = 0;
     uint32 lanes = 0;
   };
@@ -94,7 +93,7 @@ class Shadow {
 
   static bool same_thread(uint32 lanes, uint32 others) { return std::has_single_bit(lanes | others); }
 
-  void put(int64 offset, int bytes, Actor actor, const std::source_location& where, Access access) {
+  void put(int64 offset, int bytes, Actor actor, const SourcePlace& where, Access access) {
     if (bytes >> shift_ == 0) split(bytes);
     const uint32 now = clocks_->now(actor.warp);
     for (int64 cell = first_cell(offset), end = first_cell(offset + bytes); cell < end; ++cell) {
@@ -105,7 +104,7 @@ class Shadow {
   }
 
   // The last write must come before this access.
-  void judge_write(int64 cell, Actor actor, const std::source_location& where, Access access) const {
+  void judge_write(int64 cell, Actor actor, const SourcePlace& where, Access access) const {
     const Write& last = writes_[cell];
     const bool of_this_block = last.epoch >= clocks_->block_start();
     if (!of_this_block && life_ == Life::block) {
@@ -121,7 +120,7 @@ class Shadow {
 
   // Every read must come before this write. The cell's own reads of the writing warp are then behind the write for
   // everybody and are forgotten, so that the next read is judged afresh.
-  void judge_reads(int64 cell, Actor actor, const std::source_location& where, Access access) {
+  void judge_reads(int64 cell, Actor actor, const SourcePlace& where, Access access) {
     Reads* reads = &reads_[cell * slots_];
     for (int w = 0; w < slots_; ++w) {
       const Reads& last = reads[w];
@@ -135,10 +134,10 @@ class Shadow {
 
   void split(int bytes);
   std::string bytes_of(int64 cell) const;
-  [[noreturn]] void unwritten(int64 cell, Actor, const std::source_location&) const;
-  [[noreturn]] void in_flight(int64 cell, Actor, const std::source_location&, Access) const;
-  [[noreturn]] void race(int64 cell, Actor, const std::source_location&, Access, Actor other, uint32 epoch,
-                         const std::source_location& there, const char* did) const;
+  [[noreturn]] void unwritten(int64 cell, Actor, const SourcePlace&) const;
+  [[noreturn]] void in_flight(int64 cell, Actor, const SourcePlace&, Access) const;
+  [[noreturn]] void race(int64 cell, Actor, const SourcePlace&, Access, Actor other, uint32 epoch,
+                         const SourcePlace& there, const char* did) const;
 
   const Clocks* clocks_;
   std::string name_;

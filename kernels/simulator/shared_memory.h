@@ -14,26 +14,26 @@ class SharedMemory {
   SharedMemory(const Clocks& clocks, uint32 bytes, int warps)
       : shadow_(clocks, "shared", Shadow::Life::block, bytes, 0, warps), bytes_(bytes), data_((bytes + 15) / 16) {}
 
-  const void* read(uint32 address, int bytes, Actor actor, const std::source_location& where) {
+  const void* read(uint32 address, int bytes, Actor actor, const SourcePlace& where) {
     const uint32 offset = checked(address, bytes, actor, where);
     shadow_.read(offset, bytes, actor, where);
     return at(offset);
   }
 
-  void* write(uint32 address, int bytes, Actor actor, const std::source_location& where) {
+  void* write(uint32 address, int bytes, Actor actor, const SourcePlace& where) {
     const uint32 offset = checked(address, bytes, actor, where);
     shadow_.write(offset, bytes, actor, where);
     return at(offset);
   }
 
   /// The 16 bytes at `address` belong to a copy until end_copy; what it brings is put there at any time between.
-  void* begin_copy(uint32 address, Actor actor, const std::source_location& where) {
+  void* begin_copy(uint32 address, Actor actor, const SourcePlace& where) {
     const uint32 offset = checked(address, 16, actor, where);
     shadow_.begin_copy(offset, 16, actor, where);
     return at(offset);
   }
 
-  void end_copy(uint32 address, Actor actor, const std::source_location& where) {
+  void end_copy(uint32 address, Actor actor, const SourcePlace& where) {
     shadow_.end_copy(address - first_address, 16, actor, where);
   }
 
@@ -44,15 +44,15 @@ class SharedMemory {
 
   void* at(uint32 offset) { return reinterpret_cast<unsigned char*>(data_.data()) + offset; }
 
-  uint32 checked(uint32 address, int bytes, Actor actor, const std::source_location& where) const {
+  uint32 checked(uint32 address, int bytes, Actor actor, const SourcePlace& where) const {
     const uint32 offset = address - first_address;
     if (address % uint32(bytes) != 0) misaligned(address, bytes, actor, where);
     if (offset > bytes_ || bytes_ - offset < uint32(bytes)) out_of_bounds(address, bytes, actor, where);
     return offset;
   }
 
-  [[noreturn]] void misaligned(uint32 address, int bytes, Actor, const std::source_location&) const;
-  [[noreturn]] void out_of_bounds(uint32 address, int bytes, Actor, const std::source_location&) const;
+  [[noreturn]] void misaligned(uint32 address, int bytes, Actor, const SourcePlace&) const;
+  [[noreturn]] void out_of_bounds(uint32 address, int bytes, Actor, const SourcePlace&) const;
 
   Shadow shadow_;
   uint32 bytes_;
