@@ -151,7 +151,8 @@ FLASHPROOF_DEVICE void forward(const Call& call) {
   const int warp_row = thread_index() / 32 * warp_rows(config);
   const bool has_sink = config.features == Features::general && call.sink.data != nullptr;
   RowState<config> state = start_rows<config>(has_sink ? number_of(call.sink, 0, work.head) : -infinity);
-  Queries<config> queries(query_tile, warp_row);
+  Queries<config> queries;
+  queries.rows = query_tile + uint32(warp_row * config.head_dim * element_bytes(config));
   Outputs<config> o = {};
   attend<config>(o, state, queries, call, work, warp_row, loader);
   finish<config>(o, state, call, work, warp_row);

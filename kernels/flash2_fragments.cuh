@@ -39,43 +39,26 @@ using Weight = Element<is_fp8(config.dtype) ? DType::e4m3 : config.dtype>;
 
 FLASHPROOF_DEVICE int lane_index() { return int(uint32(thread_index()) % 32); }
 
-/// Where the calling lane's row of ldmatrix lies in a swizzled tile of `chunks` chunks a row: at (row, chunk) from a corner whose row
-/// is a multiple of 8 and whose chunk is even, or any where `chunk` is always 0.
+/// Address of the calling lane's row of ldmatrix in a swizzled tile of `chunks` chunks a row: (lane_row, lane_chunk) from a corner whose
+/// row is a multiple of 8 and whose chunk is even, or any where lane_chunk is 0. Rows and tiles are multiples of `span` chunks, so the
+/// XOR of the swizzle may come after the sum: one address a tile, from which the others differ by constants.
 template <int chunks>
-struct MatrixRow {
-  SharedAddress address;
-  uint32 chunk;
+FLASHPROOF_DEVICE SharedAddress matrix_row(SharedAddress tile, int lane_row, int lane_chunk, int row, int chunk) {
+  const SharedAddress corner = tile + swizzled_offset(chunks, lane_row, lane_chunk);
+  const int low = chunk % swizzle_span(chunks);
+  return (corner ^ uint32(low * chunk_bytes)) + uint32((row * chunks + chunk - low) * chunk_bytes);
+}
 
-  FLASHPROOF_DEVICE MatrixRow(SharedAddress tile, int row, int chunk)
-      : address(tile + uint32(row * chunks * chunk_bytes)), chunk(uint32(chunk ^ swizzle_phase(chunks, row))) {}
-  /// From the corner at `row`, `corner_chunk`: a phase has three bits at most, so the chunks above them are added.
-  FLASHPROOF_DEVICE SharedAddress at(int row, int corner_chunk) const {
-    const uint32 low = uint32(corner_chunk) % 8, high = uint32(corner_chunk) - low;
-    return address + ((chunk ^ low) + high + uint32(row * chunks)) * chunk_bytes;
-  }
-};
+/// Four matrices of 16 rows and two chunks: rows first, then chunks.
+template <int chunks>
+FLASHPROOF_DEVICE SharedAddress square_row(SharedAddress tile, int row, int chunk) {
+  return matrix_row<chunks>(tile, lane_index() % 16, lane_index() / 16, row, chunk);
+}
 
 template <TileConfig config>
 constexpr int head_chunks = config.head_dim* element_bytes(config) / chunk_bytes;
 template <TileConfig config>
 constexpr int value_chunks = config.value_dim* element_bytes(config) / chunk_bytes;
-
-/// The lane's row in the four matrices of a left operand of 16 rows and two chunks: rows first, then chunks.
-template <TileConfig config>
-FLASHPROOF_DEVICE MatrixRow<head_chunks<config>> query_row(SharedAddress tile, int warp_row) {
-  return {tile, warp_row + lane_index() % 16, lane_index() / 16};
-}
-/// Of 16 keys and two chunks: the two chunks of eight keys are the right operand for them.
-template <TileConfig config>
-FLASHPROOF_DEVICE MatrixRow<head_chunks<config>> key_row(SharedAddress tile) {
-  return {tile, lane_index() / 16 * 8 + lane_index() % 8, lane_index() / 8 % 2};
-}
-/// Of 16 keys and two chunks of channels; in fp8 of 32 keys and one chunk.
-template <TileConfig config>
-FLASHPROOF_DEVICE MatrixRow<value_chunks<config>> value_row(SharedAddress tile) {
-  if constexpr (is_fp8(config.dtype)) return {tile, lane_index(), 0};
-  return {tile, lane_index() % 16, lane_index() / 16};
-}
 
 /// c += a b.
 template <class A, class B>
@@ -91,23 +74,25 @@ FLASHPROOF_DEVICE void multiply_add(Accumulator& c, const uint32 (&a)[4], uint32
 template <TileConfig config>
 struct Queries {
   static constexpr int steps = head_chunks<config> / 2;
-  MatrixRow<head_chunks<config>> row;
+  SharedAddress rows;  ///< the warp's, in the tile
   uint32 kept[keeps_queries(config) ? row_blocks<config> : 1][keeps_queries(config) ? steps : 1][4];
 
-  FLASHPROOF_DEVICE Queries(SharedAddress tile, int warp_row) : row(query_row<config>(tile, warp_row)) {}
+  FLASHPROOF_DEVICE SharedAddress address(int block, int step) const {
+    return square_row<head_chunks<config>>(rows, 16 * block, 2 * step);
+  }
   FLASHPROOF_DEVICE void load() {
     if constexpr (keeps_queries(config)) {
 #pragma unroll
       for (int block = 0; block < row_blocks<config>; ++block)
 #pragma unroll
-        for (int step = 0; step < steps; ++step) load_matrix_x4(kept[block][step], row.at(16 * block, 2 * step));
+        for (int step = 0; step < steps; ++step) load_matrix_x4(kept[block][step], address(block, step));
     }
   }
   FLASHPROOF_DEVICE void operand(uint32 (&a)[4], int block, int step) const {
     if constexpr (keeps_queries(config))
       for (int n = 0; n < 4; ++n) a[n] = kept[block][step][n];
     else
-      load_matrix_x4(a, row.at(16 * block, 2 * step));
+      load_matrix_x4(a, address(block, step));
   }
 };
 
@@ -115,7 +100,6 @@ struct Queries {
 template <TileConfig config>
 FLASHPROOF_DEVICE void multiply_keys(Scores<config>& s, const Queries<config>& queries, SharedAddress tile) {
   using Number = Element<config.dtype>;
-  const auto row = key_row<config>(tile);
 #pragma unroll
   for (int block = 0; block < row_blocks<config>; ++block)
 #pragma unroll
@@ -130,11 +114,11 @@ FLASHPROOF_DEVICE void multiply_keys(Scores<config>& s, const Queries<config>& q
 #pragma unroll
     for (int n = 0; n < config.tile_n / 16; ++n) {
       uint32 b[4];
-      load_matrix_x4(b, row.at(16 * n, 2 * step));
+      load_matrix_x4(b, square_row<head_chunks<config>>(tile, 16 * n, 2 * step));
 #pragma unroll
       for (int block = 0; block < row_blocks<config>; ++block) {
-        multiply_add<Number, Number>(s[block][2 * n], a[block], b[0], b[1]);
-        multiply_add<Number, Number>(s[block][2 * n + 1], a[block], b[2], b[3]);
+        multiply_add<Number, Number>(s[block][2 * n], a[block], b[0], b[2]);
+        multiply_add<Number, Number>(s[block][2 * n + 1], a[block], b[1], b[3]);
       }
     }
   }
@@ -165,25 +149,29 @@ FLASHPROOF_DEVICE void weight_operand(uint32 (&a)[4], const Accumulator (&p)[con
 template <TileConfig config>
 FLASHPROOF_DEVICE void multiply_values(Outputs<config>& o, const Scores<config>& p, SharedAddress tile) {
   using Number = Element<config.dtype>;
-  const auto row = value_row<config>(tile);
+  constexpr int steps = config.tile_n / product_step<config>;
+  uint32 a[steps][row_blocks<config>][4];
 #pragma unroll
-  for (int step = 0; step < config.tile_n / product_step<config>; ++step) {
-    uint32 a[row_blocks<config>][4];
+  for (int step = 0; step < steps; ++step)
 #pragma unroll
-    for (int block = 0; block < row_blocks<config>; ++block) weight_operand<config>(a[block], p[block], step);
+    for (int block = 0; block < row_blocks<config>; ++block) weight_operand<config>(a[step][block], p[block], step);
+#pragma unroll
+  for (int step = 0; step < steps; ++step) {
 #pragma unroll
     for (int n = 0; n < config.value_dim / 16; ++n) {
       uint32 v[4];
-      load_matrix_x4_transposed(v, row.at(product_step<config> * step, is_fp8(config.dtype) ? n : 2 * n));
-      if constexpr (is_fp8(config.dtype)) {
+      if constexpr (!is_fp8(config.dtype)) {
+        load_matrix_x4_transposed(v, square_row<value_chunks<config>>(tile, 16 * step, 2 * n));
+      } else {
+        load_matrix_x4_transposed(v, matrix_row<value_chunks<config>>(tile, lane_index(), 0, 32 * step, n));
         const uint32 even0 = permute_bytes(v[0], v[1], 0x6420), odd0 = permute_bytes(v[0], v[1], 0x7531);
         const uint32 even1 = permute_bytes(v[2], v[3], 0x6420), odd1 = permute_bytes(v[2], v[3], 0x7531);
         v[0] = even0, v[1] = even1, v[2] = odd0, v[3] = odd1;
       }
 #pragma unroll
       for (int block = 0; block < row_blocks<config>; ++block) {
-        multiply_add<Weight<config>, Number>(o[block][2 * n], a[block], v[0], v[1]);
-        multiply_add<Weight<config>, Number>(o[block][2 * n + 1], a[block], v[2], v[3]);
+        multiply_add<Weight<config>, Number>(o[block][2 * n], a[step][block], v[0], v[1]);
+        multiply_add<Weight<config>, Number>(o[block][2 * n + 1], a[step][block], v[2], v[3]);
       }
     }
   }

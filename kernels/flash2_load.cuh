@@ -13,8 +13,7 @@ namespace flashproof::flash2 {
 
 /// Tokens of one entry: number `first` and on of batch index `batch`.
 struct Sequence {
-  int64 batch, first;
-  int length;
+  int batch, first, length;
 };
 
 FLASHPROOF_DEVICE Sequence sequence_of(const Side& side, int b) {
@@ -38,7 +37,8 @@ struct Tokens {
 };
 
 FLASHPROOF_DEVICE Tokens tokens_of(const Rows& rows, const Sequence& sequence, int head, int chunks) {
-  const int64 begin = sequence.batch * rows.batch_bytes + sequence.first * rows.token_bytes + head * rows.head_bytes;
+  const int64 begin =
+      sequence.batch * rows.batch_bytes + int64(sequence.first) * rows.token_bytes + head * rows.head_bytes;
   return {static_cast<const char*>(rows.data) + begin,
           rows.token_bytes,
           sequence.length,
@@ -77,7 +77,8 @@ FLASHPROOF_DEVICE Words4 load_unaligned_chunk(const char* from) {
   return {words[0], words[1], words[2], words[3]};
 }
 
-/// Row and chunk of the calling thread's copy number `first` / threads of a tile, in terms that leave little to compute for each.
+/// Row and chunk of the calling thread's copy number `first` / threads of a tile. Where the threads are whole rows of chunks, the
+/// copies of a thread differ by constants; else each is worked out when it is made, so that it takes no registers before.
 template <int threads, int chunks>
 FLASHPROOF_DEVICE void place_of_copy(int first, int& row, int& chunk) {
   const uint32 thread = uint32(thread_index());
@@ -92,7 +93,8 @@ FLASHPROOF_DEVICE void place_of_copy(int first, int& row, int& chunk) {
 template <TileConfig config, int rows, int chunks>
 FLASHPROOF_DEVICE void load_tile(SharedAddress tile, const Tokens& tokens, int begin) {
   constexpr int threads = thread_count(config);
-#pragma unroll
+  [[maybe_unused]] constexpr int together = threads % chunks == 0 ? (rows * chunks + threads - 1) / threads : 1;
+#pragma unroll(together)
   for (int first = 0; first < rows * chunks; first += threads) {
     int row, chunk;
     place_of_copy<threads, chunks>(first, row, chunk);
