@@ -12,6 +12,7 @@ const flashproof_kernel* cpu_decode_kernel();    ///< kernels/cpu/decode.cpp: Fl
 const flashproof_kernel* sim_flash2_kernel();    ///< kernels/simulator/flash2.cpp: gpu:flash2 without a GPU
 #ifdef FLASHPROOF_HAVE_CUDA
 const flashproof_kernel* gpu_standard_kernel();  ///< kernels/standard.cu: materialised scores
+const flashproof_kernel* gpu_flash2_kernel();    ///< kernels/flash2.cu: FlashAttention 2 forward for the tensor core
 #endif
 
 /// All of them with their names ("cpu:flash2"); the GPU's follow where the build has CUDA.

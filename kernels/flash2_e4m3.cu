@@ -1,0 +1,5 @@
+// The e4m3 kernels of gpu:flash2.
+#include "kernels/flash2_table.h"
+
+template std::span<const flashproof::flash2::DeviceKernel>
+flashproof::flash2::device_kernels<flashproof::DType::e4m3>();
