@@ -6,6 +6,7 @@
 
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "kernels/ptx.cuh"
 
@@ -466,6 +467,31 @@ TEST(Simulator, RunsBlocksAndWarpsInManyOrders) {
     orders.insert(order);
   }
   EXPECT_GT(orders.size(), std::size_t(schedules) * 9 / 10);
+}
+
+TEST(Simulator, RunsInSeveralThreadsOfTheProgramAtOnce) {
+  const auto order_of = [](uint64 seed) {
+    std::vector<int> order;
+    SimulatedLaunch launch;
+    launch.threads = 96;
+    launch.seed = seed;
+    simulate(launch, [&] {
+      block_barrier();
+      order.push_back(thread_index());
+    });
+    return order;
+  };
+  std::vector<std::vector<int>> orders(4);
+  std::vector<std::thread> threads;
+  for (std::size_t n = 0; n < orders.size(); ++n)
+    threads.emplace_back([&, n] {
+      for (int round = 0; round < schedules; ++round) orders[n] = order_of(n % 2);
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(orders[0], order_of(0));
+  EXPECT_EQ(orders[0], orders[2]);
+  EXPECT_EQ(orders[1], orders[3]);
+  EXPECT_NE(orders[0], orders[1]);
 }
 
 TEST(Simulator, DeliversCopiesSoonerOrLater) {
