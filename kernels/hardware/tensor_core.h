@@ -2,7 +2,7 @@
 //
 // A step adds `products` products to the accumulator:
 //   terms      t_0 = C and t_k = a_k b_k, exact. An operand is +-significand 2^e with significand in [1, 2), or with
-//              significand < 1 and e = emin where it is subnormal; products stay unnormalised: e(t_k) = e(a_k) + e(b_k).
+//              significand < 1 and e = emin where it is subnormal; e(t_k) = e(a_k) + e(b_k), whatever |t_k|.
 //   alignment  E = max e(t) over the terms that are not zero; every term is truncated toward zero to a multiple of
 //              2^(E - align_bits).
 //   sum        exact, then truncated toward zero to keep_bits fraction bits and to a multiple of 2^-149; from 2^128
@@ -10,13 +10,15 @@
 //   NaN        a NaN, inf * 0 or inf - inf gives 0x7fffffff; else infinity gives infinity.
 // An instruction's k products are steps in ascending k, each on the result of the one before.
 //
-// fp8 through mma.sync on sm_90 is converted to fp16: `run` > 0. Of an instruction's 32 products those with (k / run) %
-// 2 == 0 make a first step from C = 0, the others a second one on its result t; then C = fl(C + t) to nearest. As the
-// operands lie in registers run = 2; of 16 neighbouring keys held in that order by a fragment of P, run = 8.
+// fp8 through mma.sync on sm_90 is converted to fp16: `run` > 0. Of an instruction's 32 products those of even k / run
+// make a first step from C = 0, the others a second one on its result t; then C = fl(C + t) to nearest. As operands lie
+// in registers run = 2; where a kernel permutes keys so that a lane's are neighbours, run = 8.
 //
 // Sources: for sm_90 samples of an H200 (mma.sync bf16, fp16; wgmma bf16, fp16, e4m3, e5m2; 20,000 each, no mismatch);
-// Xie et al., MMA-Sim, arXiv 2511.10909; Khattak and Mikaitis, arXiv 2512.07004, figure 5 (fp8 through mma.sync).
-// sm_80 and sm_89 are from MMA-Sim, table 4, and not measured here. `flashproof certify` compares with the GPU at hand.
+// Xie et al., MMA-Sim, arXiv 2511.10909; Khattak and Mikaitis, arXiv 2512.07004, figure 5. Of fp8 through mma.sync: the
+// machine code of ptxas 13.0, which unpacks the two lower bytes of each register, then the two upper ones, for two
+// HMMA.16816 and adds C by an FADD. sm_80 and sm_89 are from MMA-Sim, table 4, and not measured here.
+// `flashproof certify` compares with the GPU at hand.
 #pragma once
 #include "reference/formats.h"
 
@@ -30,6 +32,7 @@ struct MatrixUnit {
   int products = 0;                    ///< summed in one step; 0: the architecture has no such instruction
   int align_bits = 0, keep_bits = 23;  ///< fraction bits of the aligned terms and of the result
   int run = 0;                         ///< 0: plain steps; else fp8 by way of fp16, in two groups by alternating runs
+  int least_exponent = -1000;          ///< E is at least this; -1000 is below every exponent
 };
 
 FLASHPROOF_HD constexpr bool is_fp8(DType dtype) { return dtype == DType::e4m3 || dtype == DType::e5m2; }
@@ -96,12 +99,10 @@ struct Exceptions {
   }
 };
 
-constexpr int below_every_exponent = -1000;
-
 /// significand 2^shift, truncated toward zero.
 FLASHPROOF_HD constexpr int64 shifted(int64 significand, int shift) {
+  if (significand == 0 || shift < -62) return 0;
   if (shift >= 0) return significand * (1l << shift);
-  if (shift < -62) return 0;
   return significand < 0 ? -(-significand >> -shift) : significand >> -shift;
 }
 
@@ -126,7 +127,8 @@ FLASHPROOF_HD inline float step(const MatrixUnit& unit, const uint32* a, const u
   const Operand accumulator = Reader(DType::fp32).read(__builtin_bit_cast(uint32, c));
   Exceptions exceptions;
   exceptions.add(accumulator.nan, accumulator.infinite, accumulator.significand);
-  int top = accumulator.significand == 0 ? below_every_exponent : accumulator.exponent;
+  int top = unit.least_exponent;
+  if (accumulator.significand != 0 && accumulator.exponent > top) top = accumulator.exponent;
   int product[32], exponent[32];
   for (int n = 0, k = 0; n < unit.products; k += stride)
     for (int m = 0; m < run; ++m, ++n) {

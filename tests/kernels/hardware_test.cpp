@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "kernels/hardware/certify.h"
+#include "kernels/hardware/certify_data.h"
 #include "kernels/hardware/convert.h"
 #include "kernels/hardware/ex2.h"
 #include "kernels/hardware/natural_log.h"
@@ -415,6 +417,86 @@ TEST(NaturalLog, ExceptionalInputs) {
   EXPECT_NEAR(natural_log(0x1p-126f), -126 * std::log(2.0), 1e-5);
   for (uint32 bits : {0xbf800000u, 0xff800000u, 0x7fc00001u})
     EXPECT_EQ(bits_of(natural_log(float_of(bits))), 0x7fffffffu);
+}
+
+// ---- certificates
+
+/// Outputs of 4096 instructions of drawn operands for which the two units differ.
+int differences(const MatrixUnit& one, const MatrixUnit& other, OperandFamily family) {
+  int count = 0;
+  const int products = products_an_instruction(one);
+  for (uint64 number = 0; number < 4096; ++number) {
+    uint32 a[32], b[32];
+    for (int k = 0; k < products; ++k) {
+      a[k] = draw_operand(one.a, family, {number, Operand::a, int(number % 16), k}, products);
+      b[k] = draw_operand(one.b, family, {number, Operand::b, int(number % 8), k}, products);
+    }
+    const float c = draw_accumulator(family, {number, Operand::c, int(number % 16), int(number % 8)});
+    count += bits_of(fused_step(one, a, b, c)) != bits_of(fused_step(other, a, b, c));
+  }
+  return count;
+}
+
+TEST(CertifyData, TellsEachRuleFromItsNeighbours) {
+  for (const auto& [name, unit] : units()) {
+    std::vector<MatrixUnit> others(3, unit);
+    others[0].align_bits += 1;
+    others[1].align_bits -= 1;
+    others[2].keep_bits -= 1;
+    for (int run : {1, 2, 4, 8, 16})
+      if (unit.run != 0 && run != unit.run) {
+        others.push_back(unit);
+        others.back().run = run;
+      }
+    for (const MatrixUnit& other : others)
+      EXPECT_GT(differences(unit, other, OperandFamily::cancelling) + differences(unit, other, OperandFamily::bits), 0)
+          << name << ": align " << other.align_bits << ", keep " << other.keep_bits << ", run " << other.run;
+  }
+}
+
+TEST(CertifyData, TellsAtTheBottomWhetherTheAlignmentHasALeastExponent) {
+  const MatrixUnit unit = matrix_unit(Architecture::sm_90, MatrixInstruction::mma_sync, DType::bf16, DType::bf16);
+  for (int least : {-126, -133}) {
+    MatrixUnit other = unit;
+    other.least_exponent = least;
+    EXPECT_GT(differences(unit, other, OperandFamily::bottom), 0) << least;
+  }
+}
+
+TEST(CertifyData, FamiliesHoldWhatTheyPromise) {
+  int exceptional = 0, subnormal = 0, opposite = 0;
+  for (uint64 number = 0; number < 400; ++number)
+    for (int k = 0; k < 16; ++k) {
+      const auto draw = [&](OperandFamily family, int index) {
+        return draw_operand(DType::fp16, family, {number, Operand::a, 3, index}, 16);
+      };
+      EXPECT_LT(std::fabs(decode(DType::fp16, draw(OperandFamily::normal, k))), 6);
+      exceptional += !std::isfinite(decode(DType::fp16, draw(OperandFamily::corners, k)));
+      subnormal += (draw(OperandFamily::bottom, k) & 0x7c00) == 0;
+      opposite += draw(OperandFamily::cancelling, k) == (draw(OperandFamily::cancelling, k ^ 1 << number % 4) ^ 0x8000);
+    }
+  EXPECT_NEAR(exceptional, 6400 / 32, 60);
+  EXPECT_NEAR(subnormal, 6400 / 4, 150);
+  EXPECT_NEAR(opposite, 6400 * 3 / 4, 300);
+}
+
+TEST(Certificate, HoldsOnlyWhereSomethingWasComparedAndNothingDiffers) {
+  Certificate certificate;
+  EXPECT_FALSE(certificate.holds());
+  certificate.checks.push_back({"skipped", "", "no such instruction", 0, 0, 0, 0, ""});
+  EXPECT_FALSE(certificate.holds());
+  certificate.checks.push_back({"compared", "bits", "", 100, 0, 10, 0, ""});
+  certificate.chain.push_back({"wgmma", 32768, 0.5f, 0.5f});
+  EXPECT_TRUE(certificate.holds());
+  Certificate other = certificate;
+  other.checks[1].mismatches = 1;
+  EXPECT_FALSE(other.holds());
+  other = certificate;
+  other.checks[1].host_mismatches = 1;
+  EXPECT_FALSE(other.holds());
+  other = certificate;
+  other.chain[0].measured = 1;
+  EXPECT_FALSE(other.holds());
 }
 
 }  // namespace

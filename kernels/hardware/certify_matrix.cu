@@ -1,0 +1,449 @@
+// Matrix instructions on drawn operands (certify_data.h), in batches: operands are drawn into memory, the instruction
+// makes its outputs, and one thread an output compares it with the model. The first outputs go to the host too, where
+// multiply_add_tile must give the same bits.
+//
+// Three kernels, of which the one with the instruction alone is compiled for each: drawing and the model are large.
+#include <algorithm>
+
+#include "kernels/hardware/certify_data.h"
+#include "kernels/hardware/certify_device.h"
+#include "kernels/ptx.cuh"
+
+namespace flashproof::certify_device {
+namespace {
+
+constexpr int columns = 8;  ///< of B and C
+
+/// Operands and results of a batch of instructions. A by rows and B by columns, so that fused_step reads both in order
+/// of k.
+struct Operands {
+  int rows, products;
+  uint32 *a, *b;  ///< [instruction, rows, products], [instruction, columns, products], encoded
+  float *c, *d;   ///< [instruction, rows, columns]
+
+  __device__ const uint32* row(uint64 n, int r) const { return a + (n * rows + r) * products; }
+  __device__ const uint32* column(uint64 n, int k) const { return b + (n * columns + k) * products; }
+};
+
+/// Word w of 8 of a line: 4 elements of 8 bits or 2 of 16.
+template <int products>
+__device__ uint32 word_of(const uint32* line, int w) {
+  if constexpr (products == 32)
+    return line[4 * w] | line[4 * w + 1] << 8 | line[4 * w + 2] << 16 | line[4 * w + 3] << 24;
+  else
+    return line[2 * w] | line[2 * w + 1] << 16;
+}
+
+// Lane 4 g + q holds, in both kinds of instruction, words q and q + 4 of rows g and g + 8 of its warp's 16 rows of A,
+// and elements 2 q, 2 q + 1 of these rows of C. run() adds A B to them, from the lines of one instruction.
+
+template <int products>
+__device__ void take_rows(uint32 (&a)[4], const uint32* rows, int g, int q) {
+  const uint32 *upper = rows + g * products, *lower = upper + 8 * products;
+  a[0] = word_of<products>(upper, q), a[1] = word_of<products>(lower, q);
+  a[2] = word_of<products>(upper, q + 4), a[3] = word_of<products>(lower, q + 4);
+}
+
+template <class A, class B>
+struct MmaSync {
+  using FormatA = A;
+  using FormatB = B;
+  static constexpr MatrixInstruction instruction = MatrixInstruction::mma_sync;
+  static constexpr int rows = 16, threads = 32, products = is_fp8(A::dtype) ? 32 : 16;
+  static constexpr const char* name = "mma.sync";
+
+  __device__ static void run(float (&c)[4], const uint32* rows_of_a, const uint32* columns_of_b) {
+    const int g = thread_index() / 4, q = thread_index() % 4;
+    uint32 a[4];
+    take_rows<products>(a, rows_of_a, g, q);
+    const uint32* column = columns_of_b + g * products;
+    const uint32 b[2] = {word_of<products>(column, q), word_of<products>(column, q + 4)};
+    if constexpr (products == 16) multiply_add_16x8x16<A, B>(c, a, b);
+#if __CUDA_ARCH__ >= 890
+    if constexpr (products == 32) multiply_add_16x8x32<A, B>(c, a, b);
+#endif
+  }
+};
+
+// ---- wgmma (PTX ISA 8.0, "wgmma.mma_async"): m64n8k16 and m64n8k32, B and, by the last parameter, A in shared memory
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+template <class A, class B, bool shared_a>
+__device__ void wgmma(float (&c)[4], const uint32 (&a)[4], uint64 a_matrix, uint64 b_matrix);
+
+#define FLASHPROOF_WGMMA(A, B, types, transpose_a, transpose_b)                                           \
+  template <>                                                                                             \
+  __device__ void wgmma<A, B, false>(float(&c)[4], const uint32(&a)[4], uint64, uint64 b_matrix) {        \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8" types                                               \
+                 " {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, 1, 1, 1" transpose_b ";"                       \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                         \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_matrix));                            \
+  }                                                                                                       \
+  template <>                                                                                             \
+  __device__ void wgmma<A, B, true>(float(&c)[4], const uint32(&)[4], uint64 a_matrix, uint64 b_matrix) { \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8" types                                               \
+                 " {%0, %1, %2, %3}, %4, %5, 1, 1, 1" transpose_a transpose_b ";"                         \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                         \
+                 : "l"(a_matrix), "l"(b_matrix));                                                         \
+  }
+FLASHPROOF_WGMMA(Bf16, Bf16, "k16.f32.bf16.bf16", ", 0", ", 0")
+FLASHPROOF_WGMMA(Fp16, Fp16, "k16.f32.f16.f16", ", 0", ", 0")
+FLASHPROOF_WGMMA(E4m3, E4m3, "k32.f32.e4m3.e4m3", "", "")
+FLASHPROOF_WGMMA(E4m3, E5m2, "k32.f32.e4m3.e5m2", "", "")
+FLASHPROOF_WGMMA(E5m2, E4m3, "k32.f32.e5m2.e4m3", "", "")
+FLASHPROOF_WGMMA(E5m2, E5m2, "k32.f32.e5m2.e5m2", "", "")
+#undef FLASHPROOF_WGMMA
+
+/// Descriptor of a matrix without swizzle, k contiguous: its two halves in k 128 bytes apart, groups of 8 lines 256
+/// bytes.
+__device__ inline uint64 matrix_descriptor(const void* cores) {
+  const uint64 address = __cvta_generic_to_shared(cores);
+  return (address & 0x3ffff) >> 4 | uint64(128 >> 4) << 16 | uint64(256 >> 4) << 32;
+}
+#endif
+
+template <class A, class B, bool shared_a>
+struct Wgmma {
+  using FormatA = A;
+  using FormatB = B;
+  static constexpr MatrixInstruction instruction = MatrixInstruction::wgmma;
+  static constexpr int rows = 64, threads = 128, products = is_fp8(A::dtype) ? 32 : 16;
+  static constexpr const char* name = shared_a ? "wgmma (A shared)" : "wgmma (A in registers)";
+
+  __device__ static void run(float (&c)[4], const uint32* rows_of_a, const uint32* columns_of_b) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    // 8 lines of 16 bytes lie together; the halves of a line in k follow each other.
+    __shared__ alignas(128) uint32 a_cores[rows / 8][2][8][4], b_cores[2][8][4];
+    const int thread = thread_index();
+    block_barrier();
+    for (int n = thread; n < rows * 8; n += threads)
+      a_cores[n / 64][n % 8 / 4][n / 8 % 8][n % 4] = word_of<products>(rows_of_a + n / 8 * products, n % 8);
+    for (int n = thread; n < columns * 8; n += threads)
+      b_cores[n % 8 / 4][n / 8][n % 4] = word_of<products>(columns_of_b + n / 8 * products, n % 8);
+    uint32 a[4];
+    take_rows<products>(a, rows_of_a + thread / 32 * 16 * products, thread % 32 / 4, thread % 4);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    block_barrier();
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    wgmma<A, B, shared_a>(c, a, matrix_descriptor(a_cores), matrix_descriptor(b_cores));
+    asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::: "memory");
+#endif
+  }
+};
+
+// ---- rules
+
+/// A unit; for fp8 by way of fp16 how its two groups come together; whether what is cut to zero loses its sign.
+struct Rule {
+  enum Groups { as_modelled, second_first, onto_accumulator } groups = as_modelled;
+  MatrixUnit unit;
+  bool positive_zero = false;
+};
+
+__device__ float by_rule(const Rule& rule, const uint32* a, const uint32* b, float c) {
+  if (rule.groups == Rule::as_modelled) {
+    const float result = fused_step(rule.unit, a, b, c);
+    return rule.positive_zero && result == 0 ? 0.0f : result;
+  }
+  const int run = rule.unit.run;
+  uint32 x[32], y[32];
+  if (rule.groups == Rule::second_first) {
+    for (int k = 0; k < 32; ++k) x[k] = a[k ^ run], y[k] = b[k ^ run];
+    return fused_step(rule.unit, x, y, c);
+  }
+  for (int n = 0; n < 32; ++n) {
+    const int k = n % 16 / run * 2 * run + n / 16 * run + n % run;
+    x[n] = encode(DType::fp16, decode(rule.unit.a, a[k]));
+    y[n] = encode(DType::fp16, decode(rule.unit.b, b[k]));
+  }
+  MatrixUnit fp16 = rule.unit;
+  fp16.a = fp16.b = DType::fp16;
+  fp16.run = 0;
+  return fused_step(fp16, x + 16, y + 16, fused_step(fp16, x, y, c));
+}
+
+struct NamedRule {
+  std::string name;
+  Rule rule;
+};
+
+/// What the literature says otherwise, and the neighbours of the model.
+std::vector<NamedRule> other_rules(const MatrixUnit& unit) {
+  const auto with = [&](auto change) {
+    Rule rule{Rule::as_modelled, unit};
+    change(rule.unit);
+    return rule;
+  };
+  std::vector<NamedRule> rules = {{"one alignment bit more", with([](MatrixUnit& u) { ++u.align_bits; })},
+                                  {"one alignment bit less", with([](MatrixUnit& u) { --u.align_bits; })}};
+  if (unit.run == 0) {
+    rules.push_back({"+0 for what is cut to zero", {Rule::as_modelled, unit, true}});
+    for (int least : {-126, -133}) {
+      Rule rule = with([least](MatrixUnit& u) { u.least_exponent = least; });
+      const std::string name = "E at least " + std::to_string(least);
+      rules.push_back({name, rule});
+      rule.positive_zero = true;
+      rules.push_back({name + ", +0 for what is cut to zero", rule});
+    }
+    return rules;
+  }
+  for (int run : {1, 2, 4, 8, 16}) {
+    const Rule rule = with([run](MatrixUnit& u) { u.run = run; });
+    const std::string name = "groups of alternating runs of " + std::to_string(run);
+    if (run != unit.run) rules.push_back({name, rule});
+    rules.push_back({name + ", the second first", {Rule::second_first, rule.unit}});
+    rules.push_back({name + ", both onto the accumulator", {Rule::onto_accumulator, rule.unit}});
+  }
+  rules.push_back({"one step of fp8 with 13 bits", {Rule::as_modelled, {unit.a, unit.b, 32, 13, 13, 0}}});
+  rules.push_back({"two steps of fp8 with 13 bits", {Rule::as_modelled, {unit.a, unit.b, 16, 13, 13, 0}}});
+  return rules;
+}
+
+// ---- comparison
+
+/// Operands of instructions first, first + 1, ... of the family.
+__global__ void draw(Operands s, DType a, DType b, OperandFamily family, uint64 first, uint64 count) {
+  const int lines = s.rows + columns, elements = lines * s.products + s.rows * columns;  // of an instruction
+  for (uint64 i = blockIdx.x * uint64(blockDim.x) + threadIdx.x; i < count * elements;
+       i += uint64(gridDim.x) * blockDim.x) {
+    const uint64 n = i / elements;
+    int at = int(i % elements);
+    if (at < s.rows * s.products) {
+      const Place place = {first + n, Operand::a, at / s.products, at % s.products};
+      s.a[n * s.rows * s.products + at] = draw_operand(a, family, place, s.products);
+    } else if (at < lines * s.products) {
+      at -= s.rows * s.products;
+      const Place place = {first + n, Operand::b, at / s.products, at % s.products};
+      s.b[n * columns * s.products + at] = draw_operand(b, family, place, s.products);
+    } else {
+      at -= lines * s.products;
+      s.c[n * s.rows * columns + at] = draw_accumulator(family, {first + n, Operand::c, at / columns, at % columns});
+    }
+  }
+}
+
+/// D = A B + C, an instruction a block. A thread's outputs: rows r and r + 8, two neighbouring columns.
+template <class Instruction>
+__global__ void __launch_bounds__(Instruction::threads) carry_out(Operands s, uint64 count) {
+  const int thread = thread_index(), row = thread / 32 * 16 + thread % 32 / 4, column = thread % 4 * 2;
+  for (uint64 n = blockIdx.x; n < count; n += gridDim.x) {
+    const uint64 upper = (n * s.rows + row) * columns + column, lower = upper + 8 * columns;
+    float c[4] = {s.c[upper], s.c[upper + 1], s.c[lower], s.c[lower + 1]};
+    Instruction::run(c, s.row(n, 0), s.column(n, 0));
+    s.d[upper] = c[0], s.d[upper + 1] = c[1], s.d[lower] = c[2], s.d[lower + 1] = c[3];
+  }
+}
+
+__global__ void compare(Operands s, Rule rule, uint64 count, Tally* tally) {
+  for (uint64 i = blockIdx.x * uint64(blockDim.x) + threadIdx.x; i < count * s.rows * columns;
+       i += uint64(gridDim.x) * blockDim.x) {
+    const uint64 n = i / (s.rows * columns);
+    const int r = int(i / columns % s.rows), k = int(i % columns);
+    const float model = by_rule(rule, s.row(n, r), s.column(n, k), s.c[i]);
+    if (__float_as_uint(s.d[i]) != __float_as_uint(model)) count_mismatch(tally, i);
+  }
+}
+
+constexpr uint64 outputs_a_batch = 1ul << 21, batches_a_family = 16, outputs_on_host = 1ul << 15;
+
+std::string bits_text(float x) { return hexadecimal(__builtin_bit_cast(uint32, x)); }
+
+/// A batch of one instruction.
+template <class Instruction>
+class Batch {
+ public:
+  static constexpr int rows = Instruction::rows, products = Instruction::products, outputs = rows * columns;
+  static constexpr uint64 count = outputs_a_batch / outputs;
+
+  explicit Batch(const Chip& chip)
+      : blocks_(16 * chip.multiprocessors),
+        a_(count * rows * products),
+        b_(count * columns * products),
+        c_(count * outputs),
+        d_(count * outputs) {}
+
+  void run(OperandFamily family, uint64 number) {
+    draw<<<blocks_, 256>>>(operands(), Instruction::FormatA::dtype, Instruction::FormatB::dtype, family, number * count,
+                           count);
+    carry_out<Instruction><<<blocks_, Instruction::threads>>>(operands(), count);
+    finish(Instruction::name);
+  }
+
+  Tally compare_with(const Rule& rule) {
+    DeviceArray<Tally> tally(1);
+    compare<<<blocks_, 256>>>(operands(), rule, count, tally.data());
+    finish(Instruction::name);
+    return tally.read()[0];
+  }
+
+  /// Outputs of the first instructions for which multiply_add_tile gives other bits.
+  uint64 mismatches_on_host(const MatrixUnit& unit) const {
+    const std::vector<uint32> a_bits = a_.read(), b_bits = b_.read();
+    const std::vector<float> c = c_.read(), d = d_.read();
+    uint64 mismatches = 0;
+    for (uint64 n = 0; n < outputs_on_host / outputs; ++n) {
+      float a[rows * products], b[products * columns], sum[outputs];
+      for (int i = 0; i < rows * products; ++i) a[i] = float(decode(unit.a, a_bits[n * rows * products + i]));
+      for (int i = 0; i < columns * products; ++i)
+        b[i % products * columns + i / products] = float(decode(unit.b, b_bits[n * columns * products + i]));
+      std::copy_n(&c[n * outputs], outputs, sum);
+      multiply_add_tile(unit, rows, columns, products, a, products, 1, b, columns, sum, columns);
+      for (int i = 0; i < outputs; ++i)
+        mismatches += __builtin_bit_cast(uint32, sum[i]) != __builtin_bit_cast(uint32, d[n * outputs + i]);
+    }
+    return mismatches;
+  }
+
+  /// Operands and both results of one output.
+  std::string text_of(uint64 output, const MatrixUnit& unit) const {
+    const std::vector<uint32> a = a_.read(), b = b_.read();
+    const uint32* row = &a[output / columns * products];
+    const uint32* column = &b[(output / outputs * columns + output % columns) * products];
+    const float c = c_.read()[output], d = d_.read()[output];
+    return "a" + elements_text(row) + "; b" + elements_text(column) + "; c " + bits_text(c) + ": GPU " + bits_text(d) +
+           ", model " + bits_text(fused_step(unit, row, column, c));
+  }
+
+ private:
+  Operands operands() { return {rows, products, a_.data(), b_.data(), c_.data(), d_.data()}; }
+  static std::string elements_text(const uint32* bits) {
+    std::string text;
+    for (int k = 0; k < products; ++k) {
+      text += ' ';
+      text += hexadecimal(bits[k]).substr(products == 32 ? 8 : 6);
+    }
+    return text;
+  }
+
+  int blocks_;
+  DeviceArray<uint32> a_, b_;
+  DeviceArray<float> c_, d_;
+};
+
+template <class Instruction>
+ModelCheck check_family(Batch<Instruction>& batch, const std::string& name, const MatrixUnit& unit,
+                        OperandFamily family) {
+  ModelCheck check{name, name_of(family), "", 0, 0, outputs_on_host, 0, ""};
+  for (uint64 number = 0; number < batches_a_family; ++number) {
+    batch.run(family, number);
+    const Tally tally = batch.compare_with({Rule::as_modelled, unit});
+    if (number == 0) check.host_mismatches = batch.mismatches_on_host(unit);
+    if (tally.mismatches > 0 && check.mismatches == 0)
+      check.counterexample = batch.text_of(~tally.first_complement, unit);
+    check.inputs += outputs_a_batch;
+    check.mismatches += tally.mismatches;
+  }
+  return check;
+}
+
+/// The other rules on one batch of each family.
+template <class Instruction>
+std::vector<Alternative> try_other_rules(Batch<Instruction>& batch, const std::string& name, const MatrixUnit& unit) {
+  std::vector<Alternative> alternatives;
+  const std::vector<NamedRule> rules = other_rules(unit);
+  for (const NamedRule& rule : rules) alternatives.push_back({name, rule.name, 0, 0});
+  for (int family = 0; family < operand_family_count; ++family) {
+    batch.run(OperandFamily(family), 0);
+    for (size_t n = 0; n < rules.size(); ++n) {
+      alternatives[n].inputs += outputs_a_batch;
+      alternatives[n].mismatches += batch.compare_with(rules[n].rule).mismatches;
+    }
+  }
+  return alternatives;
+}
+
+struct Results {
+  std::vector<ModelCheck> checks;
+  std::vector<Alternative> alternatives;
+};
+
+template <class Instruction>
+void check_instruction(const Chip& chip, const Progress& progress, const char* formats, Results& results) {
+  const std::string name = std::string(Instruction::name) + " " + formats;
+  const MatrixUnit unit = matrix_unit(chip.architecture, Instruction::instruction, Instruction::FormatA::dtype,
+                                      Instruction::FormatB::dtype);
+  const bool wgmma = Instruction::instruction == MatrixInstruction::wgmma;
+  const char* reason = unit.products == 0 ? "the chip has no such instruction"
+                       : (wgmma && !chip.has_wgmma) || (Instruction::products == 32 && !chip.has_fp8)
+                           ? "not in the machine code that this program has for the chip"
+                           : "";
+  if (*reason != 0) {
+    results.checks.push_back({name, "", reason, 0, 0, 0, 0, ""});
+    return;
+  }
+  Batch<Instruction> batch(chip);
+  bool differs = false;
+  for (int family = 0; family < operand_family_count; ++family) {
+    progress(name + ", " + name_of(OperandFamily(family)));
+    results.checks.push_back(check_family(batch, name, unit, OperandFamily(family)));
+    differs = differs || results.checks.back().mismatches > 0;
+  }
+  if (!differs) return;
+  progress(name + ", other rules");
+  for (const Alternative& alternative : try_other_rules(batch, name, unit)) results.alternatives.push_back(alternative);
+}
+
+// ---- chains over equal keys
+
+template <class Instruction>
+__global__ void __launch_bounds__(Instruction::threads) accumulate_equal_keys(int steps, float* sum) {
+  __shared__ uint32 p[Instruction::rows * 32], v[columns * 32];
+  for (int i = thread_index(); i < Instruction::rows * 32; i += Instruction::threads) p[i] = 0x78;  // 2^8
+  for (int i = thread_index(); i < columns * 32; i += Instruction::threads) v[i] = 0x38;            // 1
+  block_barrier();
+  float c[4] = {};
+  for (int step = 0; step < steps; ++step) Instruction::run(c, p, v);
+  if (thread_index() == 0) *sum = c[0];
+}
+
+template <class Instruction>
+void run_chain(const Chip& chip, const Progress& progress, std::vector<ChainPoint>& points) {
+  const MatrixUnit unit = matrix_unit(chip.architecture, Instruction::instruction, DType::e4m3, DType::e4m3);
+  for (int64 keys : {16384, 32768, 65536, 131072}) {
+    progress(std::string(Instruction::name) + " e4m3, " + std::to_string(keys) + " equal keys");
+    const std::vector<float> p(keys, 0x1p8f), v(keys, 1);
+    float predicted = 0;
+    multiply_add_tile(unit, 1, 1, keys, p.data(), keys, 1, v.data(), 1, &predicted, 1);
+    DeviceArray<float> sum(1);
+    accumulate_equal_keys<Instruction><<<1, Instruction::threads>>>(int(keys / 32), sum.data());
+    finish(Instruction::name);
+    const float right = 0x1p8f * float(keys);
+    points.push_back({Instruction::name, keys, predicted / right, sum.read()[0] / right});
+  }
+}
+
+}  // namespace
+
+std::vector<ModelCheck> check_matrix(const Chip& chip, const Progress& progress,
+                                     std::vector<Alternative>& alternatives) {
+  Results results;
+  check_instruction<MmaSync<Bf16, Bf16>>(chip, progress, "bf16", results);
+  check_instruction<MmaSync<Fp16, Fp16>>(chip, progress, "fp16", results);
+  check_instruction<MmaSync<E4m3, E4m3>>(chip, progress, "e4m3 e4m3", results);
+  check_instruction<MmaSync<E4m3, E5m2>>(chip, progress, "e4m3 e5m2", results);
+  check_instruction<MmaSync<E5m2, E4m3>>(chip, progress, "e5m2 e4m3", results);
+  check_instruction<MmaSync<E5m2, E5m2>>(chip, progress, "e5m2 e5m2", results);
+  check_instruction<Wgmma<Bf16, Bf16, false>>(chip, progress, "bf16", results);
+  check_instruction<Wgmma<Bf16, Bf16, true>>(chip, progress, "bf16", results);
+  check_instruction<Wgmma<Fp16, Fp16, false>>(chip, progress, "fp16", results);
+  check_instruction<Wgmma<Fp16, Fp16, true>>(chip, progress, "fp16", results);
+  check_instruction<Wgmma<E4m3, E4m3, false>>(chip, progress, "e4m3 e4m3", results);
+  check_instruction<Wgmma<E4m3, E4m3, true>>(chip, progress, "e4m3 e4m3", results);
+  check_instruction<Wgmma<E4m3, E5m2, false>>(chip, progress, "e4m3 e5m2", results);
+  check_instruction<Wgmma<E4m3, E5m2, true>>(chip, progress, "e4m3 e5m2", results);
+  check_instruction<Wgmma<E5m2, E4m3, false>>(chip, progress, "e5m2 e4m3", results);
+  check_instruction<Wgmma<E5m2, E4m3, true>>(chip, progress, "e5m2 e4m3", results);
+  check_instruction<Wgmma<E5m2, E5m2, false>>(chip, progress, "e5m2 e5m2", results);
+  check_instruction<Wgmma<E5m2, E5m2, true>>(chip, progress, "e5m2 e5m2", results);
+  alternatives = results.alternatives;
+  return results.checks;
+}
+
+std::vector<ChainPoint> run_chains(const Chip& chip, const Progress& progress) {
+  std::vector<ChainPoint> points;
+  if (chip.has_wgmma) run_chain<Wgmma<E4m3, E4m3, false>>(chip, progress, points);
+  if (chip.has_fp8 && chip.architecture != Architecture::sm_80) run_chain<MmaSync<E4m3, E4m3>>(chip, progress, points);
+  return points;
+}
+
+}  // namespace flashproof::certify_device
