@@ -1,18 +1,17 @@
 #include "kernels/flash2_run_time.h"
 
 #include <iterator>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include "reference/philox.h"
 
 namespace flashproof::flash2 {
-namespace {
-
 std::string tile_name(const TileConfig& c) {
   return std::to_string(c.tile_m) + "x" + std::to_string(c.tile_n) + "x" + std::to_string(c.stages) + "x" +
          std::to_string(c.warps);
 }
-
-}  // namespace
 
 KernelText kernel_text(const TileConfig& c, const std::string& architecture) {
   std::string fields = "DType(" + std::to_string(int(c.dtype)) + ")";
@@ -37,6 +36,19 @@ TileConfig run_time_config(const flashproof_problem& p, const Config& config, Fe
                         config.warps,   padded,        padded,        features};
   if (const char* reason = feasible(c)) throw Rejected("tile " + tile_name(c) + ": " + reason + " (" + print(c) + ")");
   return c;
+}
+
+const LoadedKernel& run_time_kernel(const TileConfig& c, int device) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, std::string>, LoadedKernel> kernels;  // a reference into it stays good
+  const std::lock_guard lock(mutex);
+  const std::pair key(device, print(c));
+  auto at = kernels.find(key);
+  if (at == kernels.end()) {
+    const CompiledKernel compiled = compile_kernel(kernel_text(c, device_architecture()));
+    at = kernels.emplace(key, load_kernel(compiled, unsigned(shared_bytes(c)))).first;
+  }
+  return at->second;
 }
 
 TileConfig random_config(uint64 seed, uint64 index) {

@@ -75,8 +75,8 @@ LoadedKernel load_kernel(const CompiledKernel& kernel, unsigned shared_bytes) {
   return loaded;
 }
 
-void launch(const LoadedKernel& kernel, const unsigned (&grid)[3], unsigned threads, const void* parameter,
-            void* stream) {
+void launch_kernel(const LoadedKernel& kernel, const unsigned (&grid)[3], unsigned threads, const void* parameter,
+                   void* stream) {
   void* parameters[] = {const_cast<void*>(parameter)};
   require(driver().launch(kernel.function, grid[0], grid[1], grid[2], threads, 1, 1, kernel.shared_bytes, stream,
                           parameters, nullptr),

@@ -21,6 +21,7 @@ LoadedKernel load_kernel(const CompiledKernel&, unsigned shared_bytes);
 
 /// Enqueues a grid of blocks of so many threads on the stream. `parameter` points to the kernel's only one. Throws std::runtime_error
 /// with the driver's message.
-void launch(const LoadedKernel&, const unsigned (&grid)[3], unsigned threads, const void* parameter, void* stream);
+void launch_kernel(const LoadedKernel&, const unsigned (&grid)[3], unsigned threads, const void* parameter,
+                   void* stream);
 
 }  // namespace flashproof

@@ -35,11 +35,11 @@ __global__ void scale(const Argument a) {
                             .architecture = device_architecture()};
   const LoadedKernel kernel = load_kernel(compile_kernel(scale), shared_bytes);
   const Argument argument = {x, 3};
-  launch(kernel, {1, blocks, 1}, threads, &argument, nullptr);
+  launch_kernel(kernel, {1, blocks, 1}, threads, &argument, nullptr);
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   for (unsigned n = 0; n < blocks * threads; ++n) EXPECT_EQ(x[n], 3 * float(n));
   EXPECT_EQ(cudaFree(x), cudaSuccess);
-  EXPECT_THROW(launch(kernel, {1, 1, 1}, 4096, &argument, nullptr), std::runtime_error);
+  EXPECT_THROW(launch_kernel(kernel, {1, 1, 1}, 4096, &argument, nullptr), std::runtime_error);
 }
 
 TEST(LoadedKernel, SaysWhatTheDriverSays) {
