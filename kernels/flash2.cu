@@ -1,10 +1,12 @@
 // gpu:flash2: the launcher of FlashAttention 2 forward (kernels/flash2_forward.cuh), for chips from sm_80 on; fp8 from sm_89 on.
+// A tile that the config names and the table lacks is compiled at run time, where there is NVRTC (kernels/flash2_run_time.h).
 #include <cstdio>
 #include <vector>
 
 #include "kernels/builtin.h"
 #include "kernels/flash2_host.h"
 #include "kernels/flash2_kernels.h"
+#include "kernels/flash2_run_time.h"
 
 namespace flashproof::flash2 {
 namespace {
@@ -59,18 +61,44 @@ Table table_of(const flashproof_problem& p, const Chip& chip) {
   return table;
 }
 
+/// The tiles of the table that the problem may have: "64x64x2x4, 128x64x2x8".
+std::string tiles_of(const Table& table, const flashproof_problem& p) {
+  std::string list;
+  for (const TileConfig& each : table.configs) {
+    const Config named = {each.tile_m, each.tile_n, each.stages, each.warps};
+    if (find(table.configs, p, named) >= 0 && list.find(tile_name(each)) == std::string::npos)
+      list += (list.empty() ? "" : ", ") + tile_name(each);
+  }
+  return list;
+}
+
+TileConfig compiled_at_run_time(const flashproof_problem& p, const Config& config, const Chip& chip,
+                                const Table& table) {
+  std::string reason;
+  if (run_time_compiler(compiler_places(), reason).empty())
+    throw Rejected("this dtype and these head dims are compiled with the tiles " + tiles_of(table, p) +
+                   "; another one needs the run-time compiler: " + reason);
+  const TileConfig tile = run_time_config(p, config, needed_features(p));
+  if (shared_bytes(tile) > chip.shared_bytes) throw Rejected("the tiles need more shared memory than a block has");
+  return tile;
+}
+
 /// A problem and a config, checked, with what carries it out.
 struct Choice {
   Chip chip;
   Config config;
   Table table;
-  int n;
+  int n;  ///< in the table; -1: compiled at run time
+  TileConfig tile;
 };
 Choice choice_of(const flashproof_problem& p, const char* config_text) {
   check_problem(p);
-  Choice choice = {chip_in_use(), parse_config(config_text, false), {}, 0};
+  Choice choice = {chip_in_use(), parse_config(config_text, false), {}, 0, {}};
   choice.table = table_of(p, choice.chip);
-  choice.n = choose(choice.table.configs, p, choice.config);
+  const bool names_tile = choice.config.tile_m != 0;
+  choice.n = names_tile ? find(choice.table.configs, p, choice.config) : choose(choice.table.configs, p, choice.config);
+  choice.tile = choice.n >= 0 ? choice.table.configs[size_t(choice.n)]
+                              : compiled_at_run_time(p, choice.config, choice.chip, choice.table);
   return choice;
 }
 
@@ -88,39 +116,67 @@ const char* arithmetic(const flashproof_problem* p, const char* config) {
   thread_local std::string text;
   try {
     const Choice choice = choice_of(*p, config);
-    text = arithmetic_text(*p, choice.table.configs[size_t(choice.n)], model_of(choice.chip));
+    text = arithmetic_text(*p, choice.tile, model_of(choice.chip));
   } catch (const Rejected&) {
     text.clear();
   }
   return text.c_str();
 }
 
-cudaError_t launch(const void* function, const TileConfig& config, const Grid& grid, Call call, void* stream) {
-  const cudaError_t error =
-      cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes(config));
-  if (error != cudaSuccess) return error;
+void require(cudaError_t error) {
+  if (error != cudaSuccess) throw std::runtime_error(std::string("launch failed: ") + cudaGetErrorString(error));
+}
+
+void launch_compiled(const void* function, const TileConfig& config, const Grid& grid, Call call, void* stream) {
+  require(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes(config)));
   void* arguments[] = {&call};
-  return cudaLaunchKernel(function, dim3(grid.tiles, grid.heads, grid.entries), dim3(unsigned(thread_count(config))),
-                          arguments, size_t(shared_bytes(config)), static_cast<cudaStream_t>(stream));
+  require(cudaLaunchKernel(function, dim3(grid.tiles, grid.heads, grid.entries), dim3(unsigned(thread_count(config))),
+                           arguments, size_t(shared_bytes(config)), static_cast<cudaStream_t>(stream)));
+}
+
+void launch_at_run_time(const TileConfig& config, const Grid& grid, const Call& call, void* stream) {
+  int device = 0;
+  require(cudaGetDevice(&device));
+  require(cudaFree(nullptr));  // the device's context is current from here on
+  launch_kernel(run_time_kernel(config, device), {grid.tiles, grid.heads, grid.entries}, unsigned(thread_count(config)),
+                &call, stream);
 }
 
 flashproof_status forward(const flashproof_call* call, const char* config, void* stream, char* message, size_t size) {
   try {
     const flashproof_problem& p = *call->problem;
-    const Choice choice = choice_of(p, config);
+    Choice choice = choice_of(p, config);
     const Call c = call_of(*call);
-    const size_t n = size_t(choose_for_call(choice.table.configs, choice.n, c, p, choice.config));
-    const TileConfig& tile = choice.table.configs[n];
-    const Grid grid = grid_of(p, tile);
+    if (choice.n >= 0) {
+      choice.n = choose_for_call(choice.table.configs, choice.n, c, p, choice.config);
+      choice.tile = choice.table.configs[size_t(choice.n)];
+    } else if (!is_aligned(c)) {
+      choice.tile.features = Features::general;
+    }
+    const Grid grid = grid_of(p, choice.tile);
     if (grid.tiles == 0) return FLASHPROOF_OK;  // a grid of no blocks is nothing to do, but an error to CUDA
-    const cudaError_t error = launch(choice.table.functions[n], tile, grid, c, stream);
-    if (error == cudaSuccess) return FLASHPROOF_OK;
-    std::snprintf(message, size, "launch failed: %s", cudaGetErrorString(error));
-    return FLASHPROOF_ERROR;
+    if (choice.n >= 0)
+      launch_compiled(choice.table.functions[size_t(choice.n)], choice.tile, grid, c, stream);
+    else
+      launch_at_run_time(choice.tile, grid, c, stream);
+    return FLASHPROOF_OK;
   } catch (const Rejected& reason) {
     std::snprintf(message, size, "%s", reason.what());
     return FLASHPROOF_REJECTED;
+  } catch (const std::exception& error) {
+    std::snprintf(message, size, "%s", error.what());
+    return FLASHPROOF_ERROR;
   }
+}
+
+/// The tiles compiled ahead of time, and where there is NVRTC random ones.
+const char* tunables() {
+  static const std::string text = [] {
+    std::string reason;
+    const bool compiles = !run_time_compiler(compiler_places(), reason).empty();
+    return "tile=64x64x2x4,128x64x2x4,128x64x2x8" + (compiles ? "," + random_tiles(random_tile_count) : std::string());
+  }();
+  return text.c_str();
 }
 
 }  // namespace
@@ -131,7 +187,7 @@ namespace flashproof {
 const flashproof_kernel* gpu_flash2_kernel() {
   static const flashproof_kernel kernel = [] {
     flashproof_kernel k = flash2::describe("flash2", FLASHPROOF_CUDA);
-    k.tunables = "tile=64x64x2x4,128x64x2x4,128x64x2x8";
+    k.tunables = flash2::tunables();
     k.arithmetic = flash2::arithmetic;
     k.supports = flash2::supports;
     k.forward = flash2::forward;

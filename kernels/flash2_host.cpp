@@ -24,10 +24,6 @@ bool is_scaled(const flashproof_problem& p) {
   return p.softcap != 0 || p.alibi || p.bias || p.sink || p.descale || !(p.scale > 0);
 }
 
-Features needed_features(const flashproof_problem& p) {
-  return is_scaled(p) || p.dropout_rate != 0 || p.page_size > 0 ? Features::general : Features::plain;
-}
-
 /// 2 log2(e) / cap: 2^(s times it) is e^(2 s / cap).
 float softcap_argument(const flashproof_problem& p) {
   return p.softcap == 0 ? 0 : float(2 * 1.4426950408889634 / double(p.softcap));
@@ -144,19 +140,28 @@ void check_problem(const flashproof_problem& p) {
   check(std::isfinite(softcap_argument(p)), "the softcap is so small that 2 log2(e) / cap overflows");
 }
 
-int choose(std::span<const TileConfig> table, const flashproof_problem& p, const Config& config) {
+Features needed_features(const flashproof_problem& p) {
+  return is_scaled(p) || p.dropout_rate != 0 || p.page_size > 0 ? Features::general : Features::plain;
+}
+
+int find(std::span<const TileConfig> table, const flashproof_problem& p, const Config& config) {
   const Features needed = needed_features(p);
-  const int n =
-      best(table, p, [&](const TileConfig& entry) { return entry.features >= needed && has_tile(entry, config); });
+  return best(table, p, [&](const TileConfig& entry) { return entry.features >= needed && has_tile(entry, config); });
+}
+
+int choose(std::span<const TileConfig> table, const flashproof_problem& p, const Config& config) {
+  const int n = find(table, p, config);
   if (n < 0 && config.tile_m != 0)
     throw Rejected("tile " + tile_name(config) + " is not compiled for this dtype and these head dims");
   check(n >= 0, "no kernel is compiled for this dtype and these head dims");
   return n;
 }
 
+bool is_aligned(const Call& call) { return call.q.aligned && call.k.aligned && call.v.aligned && call.o.aligned; }
+
 int choose_for_call(std::span<const TileConfig> table, int chosen, const Call& call, const flashproof_problem& p,
                     const Config& config) {
-  if (call.q.aligned && call.k.aligned && call.v.aligned && call.o.aligned) return chosen;
+  if (is_aligned(call)) return chosen;
   const int tile_n = table[size_t(chosen)].tile_n;
   const int n = best(table, p, [&](const TileConfig& entry) {
     return entry.features == Features::general && entry.tile_n == tile_n && has_tile(entry, config);

@@ -31,8 +31,17 @@ Config parse_config(const char* text, bool is_simulated);
 /// Throws Rejected for what no TileConfig carries out.
 void check_problem(const flashproof_problem&);
 
-/// Index in the table. Throws Rejected if there is none.
+/// The least that the problem can do with.
+Features needed_features(const flashproof_problem&);
+
+/// Index in the table, or -1.
+int find(std::span<const TileConfig> table, const flashproof_problem&, const Config&);
+
+/// Throws Rejected if there is none.
 int choose(std::span<const TileConfig> table, const flashproof_problem&, const Config&);
+
+/// Whether every row of q, k, v and o begins at a multiple of 16 bytes.
+bool is_aligned(const Call&);
 
 /// For a call that `chosen` was chosen for: itself, or where the call's tensors are not aligned to 16 bytes, the entry with general
 /// features and the same tile_n, so that the bits stay those of the declared Arithmetic. Throws Rejected if there is none.
