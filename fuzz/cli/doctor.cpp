@@ -11,6 +11,7 @@
 #include "fuzz/cli/verbs.h"
 #include "fuzz/device_memory.h"
 #include "fuzz/json_text.h"
+#include "kernels/run_time_compiler.h"
 
 namespace flashproof {
 namespace {
@@ -37,9 +38,13 @@ Line gpu() {
 }
 
 Line nvrtc() {
-  for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12"})
-    if (dlopen(name, RTLD_NOW | RTLD_LOCAL)) return {"nvrtc", name, ""};
-  return {"nvrtc", "not here", "needed only to compile GPU kernels at run time; comes with the CUDA Toolkit"};
+  const CompilerPlaces places = compiler_places();
+  std::string reason;
+  const std::string found = run_time_compiler(places, reason);
+  if (!found.empty()) return {"nvrtc", found + (places.cache.empty() ? "" : ", cache " + places.cache), ""};
+  return {
+      "nvrtc", reason,
+      "needed only to compile GPU kernels at run time; comes with the CUDA Toolkit; FLASHPROOF_NVRTC names its file"};
 }
 
 Line cuda_build() {
