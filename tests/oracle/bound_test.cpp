@@ -199,6 +199,23 @@ TEST(BoundTest, FlagsSaturationOfP) {
   }
 }
 
+/// Scores of 8e6: the product m c may round by u m = 0.48, so that a weight of fma2 may be e^0.48, and 2^8 times that is 413.
+TEST(BoundTest, FlagsSaturationOfPByItsReference) {
+  Inputs in = inputs_of("e4m3 q1 k2 d1 scale=40 data=normal");
+  for (Tensor* tensor : {&in.q, &in.k})
+    for (int64_t n = 0; n < tensor->size(); ++n) tensor->set_bits(n, largest_bits(DType::e4m3));
+  const auto flagged = [&](const std::string& words) {
+    return bound(in,
+                 parse_arithmetic("tile=8x8 scores=fp32 s=fp32 prescaled=no normalized=no p=e4m3 pscale=8 "
+                                  "dropout=output splits=1 " +
+                                  words),
+                 value_double(in, Sample{}))
+        .overflow_possible;
+  };
+  EXPECT_TRUE(flagged("arg=fma2 scaled=no"));
+  EXPECT_FALSE(flagged("arg=sub"));
+}
+
 TEST(BoundTest, FlagsOverflow) {
   const Arithmetic arithmetic = parse_arithmetic(test::arithmetic_of({}, Problem{}));
   const auto bounds_of = [&](const Inputs& in) { return bound(in, arithmetic, value_double(in, Sample{})); };
