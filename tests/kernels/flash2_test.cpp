@@ -1,0 +1,203 @@
+// FlashAttention 2 as a whole on the simulated multiprocessor: against exact attention with a loose factor (the oracle judges it
+// closely, `bits` to the last one), that nothing but tile_n decides its bits, what it refuses, and how its launcher chooses.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <limits>
+
+#include "kernels/builtin.h"
+#include "kernels/flash2_host.h"
+#include "reference/arithmetic.h"
+#include "tests/kernels/compare.h"
+
+namespace flashproof::test {
+namespace {
+
+using flash2::Config;
+using flash2::Rejected;
+
+const flashproof_kernel& kernel() { return *sim_flash2_kernel(); }
+
+/// A legal problem of any feature, forward alone, with head dims that the kernel takes.
+Problem draw_forward_problem(DType dtype) {
+  Problem p = draw_laid_out_problem(dtype, 100);
+  const int64_t step = is_fp8(p.dtype) ? 16 : 8;
+  p.head_dim = step * draw(1, 128 / step);
+  p.value_dim = coin() ? p.head_dim : step * draw(1, 128 / step);
+  p.direction = Direction::forward;
+  return p;
+}
+
+/// The status, with O and L as they are after the call, decoded.
+struct Outcome {
+  flashproof_status status;
+  std::string message;
+  std::vector<double> o, l;
+};
+Outcome run(const Inputs& in, const std::string& config) {
+  SmallCall small(in);
+  char message[4096] = "";
+  const flashproof_status status = kernel().forward(&small.call, config.c_str(), nullptr, message, sizeof message);
+  return {status, message, small.gather_queries(small.call.o, in.problem.value_dim), small.gather_lse()};
+}
+
+void agrees_with_exact_attention(DType dtype, double tolerance) {
+  const Inputs in = draw_inputs(draw_forward_problem(dtype));
+  constexpr const char* tiles[] = {"", "tile=32x32x2x2,", "tile=64x64x2x4,"};
+  const std::string config = tiles[draw(0, 2)] + ("schedule=" + std::to_string(draw(0, 9999)));
+  RC_LOG() << print(in.problem) << " " << config;
+  RC_ASSERT(compare_with_exact(in, tolerance, [&](SmallCall& small, Direction) -> std::string {
+              char message[4096] = "";
+              return kernel().forward(&small.call, config.c_str(), nullptr, message, sizeof message) == FLASHPROOF_OK
+                         ? ""
+                         : message;
+            }) == "");
+}
+
+RC_GTEST_PROP(Flash2, agreesWithExactAttentionInBf16, ()) { agrees_with_exact_attention(DType::bf16, 0.06); }
+RC_GTEST_PROP(Flash2, agreesWithExactAttentionInFp16, ()) { agrees_with_exact_attention(DType::fp16, 0.008); }
+RC_GTEST_PROP(Flash2, agreesWithExactAttentionInE4m3, ()) { agrees_with_exact_attention(DType::e4m3, 0.06); }
+RC_GTEST_PROP(Flash2, agreesWithExactAttentionInE5m2, ()) { agrees_with_exact_attention(DType::e5m2, 0.06); }
+
+bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
+
+/// Tiles of rows, stages, warps, schedules and alignment change nothing; the tile of keys does.
+RC_GTEST_PROP(Flash2, hasBitsThatDependOnTheTileOfKeysAlone, ()) {
+  constexpr DType dtypes[] = {DType::bf16, DType::fp16, DType::e4m3, DType::e5m2};
+  Problem p = draw_forward_problem(dtypes[draw(0, 3)]);
+  p.layout = {};
+  const Inputs in = draw_inputs(p);
+  RC_LOG() << print(p);
+  const Outcome first = run(in, "tile=16x32x2x1,schedule=0");
+  RC_ASSERT(first.message == "");
+  for (const char* config : {"tile=16x32x2x1,schedule=1", "tile=32x32x2x2", "tile=64x32x3x2"}) {
+    const Outcome other = run(in, config);
+    RC_ASSERT(same_bits(first.o, other.o) && same_bits(first.l, other.l));
+  }
+  p.layout.row_gap = 1;
+  Inputs apart = in;
+  apart.problem = p;
+  const Outcome unaligned = run(apart, "tile=16x32x2x1");
+  RC_ASSERT(unaligned.message == "");
+  RC_ASSERT(same_bits(first.o, unaligned.o) && same_bits(first.l, unaligned.l));
+}
+
+Inputs inputs_of(const char* text) { return make_inputs(parse_case(text)); }
+
+TEST(Flash2, TileOfKeysShowsInTheBits) {
+  const Inputs in = inputs_of("bf16 q64 k200 d64");
+  EXPECT_FALSE(same_bits(run(in, "tile=64x32x3x2").o, run(in, "tile=64x64x2x4").o));
+}
+
+TEST(Flash2, NaNReachesWhatItMust) {
+  for (const char* text : {"bf16 q40 k40 d64 causal", "e4m3 q40 k40 d64 causal"}) {
+    Inputs in = inputs_of(text);
+    const uint32 nan = nan_bits(in.problem.dtype);
+    in.q.set_bits(7 * 64 + 3, nan);
+    in.k.set_bits(30 * 64 + 5, nan);
+    const Outcome got = run(in, "");
+    for (int64_t i = 0; i < 40; ++i) {
+      EXPECT_EQ(std::isnan(got.l[size_t(i)]), i == 7 || i >= 30) << text << " row " << i;
+      EXPECT_EQ(std::isnan(got.o[size_t(i * 64)]), i == 7 || i >= 30) << text << " row " << i;
+    }
+  }
+}
+
+TEST(Flash2, AFaultOfTheMachineIsAnErrorWithTheKernelsLine) {
+  const Inputs in = inputs_of("bf16 q40 k40 d64");
+  SmallCall small(in);
+  small.call.o.shape[1] = 39;
+  char message[4096] = "";
+  EXPECT_EQ(kernel().forward(&small.call, "schedule=5", nullptr, message, sizeof message), FLASHPROOF_ERROR);
+  EXPECT_NE(std::string(message).find("flash2_store.cuh"), std::string::npos) << message;
+}
+
+// ---- the host's side
+
+/// The reason of a rejection; "" if it is taken.
+std::string rejection(const flashproof_problem& p, const char* config) {
+  char message[512] = "";
+  const flashproof_status status = kernel().supports(&p, config, message, sizeof message);
+  EXPECT_EQ(status == FLASHPROOF_OK, message[0] == 0);
+  return message;
+}
+std::string rejection(const char* text, const char* config = "") {
+  const Inputs in = inputs_of(text);
+  return rejection(SmallCall(in).problem, config);
+}
+
+TEST(Flash2, RefusesWithAReasonWhatItDoesNotDo) {
+  EXPECT_EQ(rejection("bf16 q10 k10 d8"), "");
+  EXPECT_EQ(rejection("e4m3 q10 k10 d256"), "");
+  EXPECT_EQ(rejection("bf16 q10 k10 d64", "tile=64x64x2x4 schedule=3"), "");
+  EXPECT_NE(rejection("fp32 q10 k10 d64").find("dtype"), std::string::npos);
+  EXPECT_NE(rejection("bf16 q10 k10 d64 bwd").find("backward"), std::string::npos);
+  EXPECT_NE(rejection("bf16 q10 k10 d12").find("multiple"), std::string::npos);
+  EXPECT_NE(rejection("bf16 q10 k10 d264").find("larger"), std::string::npos);
+  EXPECT_NE(rejection("e5m2 q10 k10 d24").find("multiples of 16"), std::string::npos);
+  EXPECT_NE(rejection("bf16 q10 k10 d64 softcap=1e-40").find("softcap"), std::string::npos);
+  EXPECT_NE(rejection("bf16 q10 k10 d64", "tile=48x64x2x4").find("48x64x2x4"), std::string::npos);
+  for (const char* config : {"tile=64", "tile=64x64x2", "tile=64x64x2x4x1", "tile=0x64x2x4", "tile=64x64x2x4y",
+                             "schedule=-1", "schedule=1.5", "splits=2"})
+    EXPECT_NE(rejection("bf16 q10 k10 d64", config).find("config '"), std::string::npos) << config;
+  EXPECT_THROW(flash2::parse_config("schedule=1", false), Rejected);
+
+  const Inputs in = inputs_of("bf16 q10 k10 d64");
+  flashproof_problem p = SmallCall(in).problem;
+  p.max_seq_k = p.total_k = int64_t(1) << 30;
+  EXPECT_NE(rejection(p, "").find("2^29"), std::string::npos);
+}
+
+TEST(Flash2, DeclaresTheArithmeticOfItsChoice) {
+  const Inputs plain = inputs_of("bf16 q100 k10 d64"), scaled = inputs_of("e5m2 q100 k10 d64 softcap=3");
+  const SmallCall small(plain), other(scaled);
+  const Arithmetic a = parse_arithmetic(kernel().arithmetic(&small.problem, "tile=64x64x2x4"));
+  EXPECT_EQ(a.tile_m, 64);
+  EXPECT_EQ(a.tile_n, 64);
+  EXPECT_EQ(a.p_format, int(DType::bf16));
+  EXPECT_EQ(a.row_sum_lanes, 4);
+  const Arithmetic b = parse_arithmetic(kernel().arithmetic(&other.problem, ""));
+  EXPECT_EQ(b.p_format, int(DType::e4m3));
+  EXPECT_EQ(b.p_scale_log2, 8);
+  EXPECT_NE(a, b);
+  EXPECT_STREQ(kernel().arithmetic(&small.problem, "tile=1x1x1x1"), "");
+}
+
+constexpr TileConfig table[] = {
+    {DType::bf16, 128, 64, 2, 4, 64, 64, Features::plain},   {DType::bf16, 64, 64, 2, 4, 64, 64, Features::plain},
+    {DType::bf16, 128, 32, 2, 8, 128, 128, Features::plain}, {DType::bf16, 128, 64, 2, 8, 64, 64, Features::general},
+    {DType::fp16, 128, 64, 2, 4, 64, 64, Features::general},
+};
+int choice(const char* text, const Config& config = {}) {
+  const Inputs in = inputs_of(text);
+  return flash2::choose(table, SmallCall(in).problem, config);
+}
+
+TEST(Flash2, ChoosesTheLeastThatHoldsTheProblem) {
+  EXPECT_EQ(choice("bf16 q1000 k10 d64"), 0);
+  EXPECT_EQ(choice("bf16 q64 k10 d64"), 0) << "half of the rows are at work";
+  EXPECT_EQ(choice("bf16 q63 k10 d64"), 1);
+  EXPECT_EQ(choice("bf16 q1000 k10 d64/72"), 2);
+  EXPECT_EQ(choice("bf16 q1000 k10 d64 softcap=2"), 3);
+  EXPECT_EQ(choice("bf16 q1000 k10 d64 dropout=0.5@1"), 3);
+  EXPECT_EQ(choice("bf16 q1000 k10 d64 scale=-1"), 3);
+  EXPECT_EQ(choice("fp16 q1000 k10 d64"), 4) << "general holds plain, too";
+  EXPECT_EQ(choice("bf16 q1000 k10 d64", {128, 64, 2, 8}), 3);
+  EXPECT_THROW(choice("bf16 q1000 k10 d128 softcap=2"), Rejected);
+  EXPECT_THROW(choice("bf16 q1000 k10 d64", {16, 16, 2, 1}), Rejected);
+}
+
+TEST(Flash2, TakesTheGeneralKernelOfTheSameTileOfKeysForUnalignedRows) {
+  const Inputs in = inputs_of("bf16 q1000 k10 d64"), wide = inputs_of("bf16 q1000 k10 d128");
+  flash2::Call call = {};
+  call.q.aligned = call.k.aligned = call.v.aligned = call.o.aligned = 1;
+  EXPECT_EQ(flash2::choose_for_call(table, 0, call, SmallCall(in).problem, {}), 0);
+  call.v.aligned = 0;
+  EXPECT_EQ(flash2::choose_for_call(table, 0, call, SmallCall(in).problem, {}), 3);
+  EXPECT_THROW(flash2::choose_for_call(table, 2, call, SmallCall(wide).problem, {}), Rejected);
+}
+
+}  // namespace
+}  // namespace flashproof::test
