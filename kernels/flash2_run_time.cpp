@@ -38,9 +38,9 @@ TileConfig run_time_config(const flashproof_problem& p, const Config& config, Fe
   return c;
 }
 
-const LoadedKernel& run_time_kernel(const TileConfig& c, int device) {
+const LaunchableKernel& run_time_kernel(const TileConfig& c, int device) {
   static std::mutex mutex;
-  static std::map<std::pair<int, std::string>, LoadedKernel> kernels;  // a reference into it stays good
+  static std::map<std::pair<int, std::string>, LaunchableKernel> kernels;  // a reference into it stays good
   const std::lock_guard lock(mutex);
   const std::pair key(device, print(c));
   auto at = kernels.find(key);

@@ -17,7 +17,7 @@ TileConfig run_time_config(const flashproof_problem&, const Config&, Features);
 
 /// The kernel of this TileConfig on the device, whose context must be current: compiled and loaded when it is first asked for in this
 /// process. Throws as compile_kernel and load_kernel do. Safe to call from several threads.
-const LoadedKernel& run_time_kernel(const TileConfig&, int device);
+const LaunchableKernel& run_time_kernel(const TileConfig&, int device);
 
 /// Every field drawn: 1 to 8 warps of 16 or 32 rows, up to 256 keys, 2 to 5 stages, any format of the tensor core, any padded dims,
 /// which differ in a quarter of the draws. Not always feasible. A pure function (Philox).

@@ -64,10 +64,10 @@ std::string device_architecture() {
   return "sm_" + std::to_string(major) + std::to_string(minor) + (major >= 9 ? "a" : "");
 }
 
-LoadedKernel load_kernel(const CompiledKernel& kernel, unsigned shared_bytes) {
+LaunchableKernel load_kernel(const CompiledKernel& kernel, unsigned shared_bytes) {
   constexpr int max_dynamic_shared_size_bytes = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
   void* module = nullptr;
-  LoadedKernel loaded = {nullptr, shared_bytes};
+  LaunchableKernel loaded = {nullptr, shared_bytes};
   require(driver().load_module(&module, kernel.cubin.data()), "loading " + kernel.symbol);
   require(driver().get_function(&loaded.function, module, kernel.symbol.c_str()), kernel.symbol);
   require(driver().set_attribute(loaded.function, max_dynamic_shared_size_bytes, int(shared_bytes)),
@@ -75,7 +75,7 @@ LoadedKernel load_kernel(const CompiledKernel& kernel, unsigned shared_bytes) {
   return loaded;
 }
 
-void launch_kernel(const LoadedKernel& kernel, const unsigned (&grid)[3], unsigned threads, const void* parameter,
+void launch_kernel(const LaunchableKernel& kernel, const unsigned (&grid)[3], unsigned threads, const void* parameter,
                    void* stream) {
   void* parameters[] = {const_cast<void*>(parameter)};
   require(driver().launch(kernel.function, grid[0], grid[1], grid[2], threads, 1, 1, kernel.shared_bytes, stream,

@@ -11,17 +11,17 @@ namespace flashproof {
 std::string device_architecture();
 
 /// A kernel ready for launch.
-struct LoadedKernel {
+struct LaunchableKernel {
   void* function = nullptr;
   unsigned shared_bytes = 0;
 };
 /// `shared_bytes` of dynamic shared memory for a block. Throws UnavailableError as above, std::runtime_error with the driver's message
 /// for code that the device does not take.
-LoadedKernel load_kernel(const CompiledKernel&, unsigned shared_bytes);
+LaunchableKernel load_kernel(const CompiledKernel&, unsigned shared_bytes);
 
 /// Enqueues a grid of blocks of so many threads on the stream. `parameter` points to the kernel's only one. Throws std::runtime_error
 /// with the driver's message.
-void launch_kernel(const LoadedKernel&, const unsigned (&grid)[3], unsigned threads, const void* parameter,
+void launch_kernel(const LaunchableKernel&, const unsigned (&grid)[3], unsigned threads, const void* parameter,
                    void* stream);
 
 }  // namespace flashproof

@@ -253,7 +253,7 @@ TEST(Flash2RunTime, DrawsEveryField) {
   EXPECT_LT(possible, 450);
 }
 
-TEST(LoadedKernel, SaysWhyItCannotBeLoaded) {
+TEST(LaunchableKernel, SaysWhyItCannotBeLoaded) {
   if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) != nullptr) GTEST_SKIP() << "this machine has a CUDA driver";
   try {
     load_kernel({}, 0);
