@@ -3,7 +3,6 @@
 // Benchmark is made for nanoseconds and repeats each function by itself.
 #include "fuzz/bench/oracle_speed.h"
 
-#include <ctime>
 #include <map>
 #include <memory>
 #include <thread>
@@ -17,13 +16,6 @@
 
 namespace flashproof {
 namespace {
-
-/// Seconds that this thread has run: others on the same core do not count.
-double thread_seconds() {
-  timespec time;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
-}
 
 template <class Work>
 double milliseconds_of(double (*clock)(), const Work& work) {

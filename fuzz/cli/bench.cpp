@@ -1,8 +1,10 @@
-// `bench`: the oracle's speed, FlashAttention 3's accuracy table, trained transformers' activations, the kernels' compilation.
+// `bench`: the oracle's speed, FlashAttention 3's accuracy table, trained transformers' activations, the hardware
+// models' speed, the kernels' compilation.
 #include <fmt/format.h>
 
 #include "fuzz/bench/accuracy_table.h"
 #include "fuzz/bench/activations.h"
+#include "fuzz/bench/hardware_speed.h"
 #include "fuzz/bench/oracle_speed.h"
 #include "fuzz/cli/bench_compile.h"
 #include "fuzz/cli/options.h"
@@ -31,6 +33,7 @@ int list_benches(bool json) {
       {"oracle", "ms a row of plain double, certified double, MPFR and MPFI; cores; cases a second"},
       {"accuracy", "FlashAttention 3's accuracy table again, for both references, beside the published figures"},
       {"activations", "DIR: real Q, K, V against the bounds, and what P in e4m3 does to heads with a sink"},
+      {"hardware", "multiply-adds a second of the tensor cores' models on one core"},
       {"compile", "random TileConfigs of gpu:flash2 by NVRTC: refused, compiled, seconds, spills"}};
   std::vector<JsonMember> members;
   for (const auto& [name, text] : benches) {
@@ -132,6 +135,32 @@ int bench_oracle(const Options& o) {
   fmt::print("\n  multiply-adds   cases a second (median, quartiles), run and judged   in the kernels\n");
   for (const Throughput& t : throughput)
     fmt::print("  {:>13.0e} {:<50} {:>15.0f} %\n", t.work, print(t.cases_a_second), 100 * t.kernel_share);
+  return 0;
+}
+
+// ---- hardware
+
+int bench_hardware(const Options& o) {
+  const int repetitions = int(within("--repetitions", o.repetitions, 1, 1000));
+  const std::vector<UnitSpeed> speeds = time_hardware_models(repetitions, say);
+  if (o.json) {
+    std::vector<JsonText> list;
+    for (const UnitSpeed& s : speeds)
+      list.push_back(json_object({{"instruction", s.instruction},
+                                  {"products", s.products},
+                                  {"tile", json_of(s.tile)},
+                                  {"one_instruction", json_of(s.one)},
+                                  {"scalar", json_of(s.scalar)}}));
+    fmt::print("{}\n", json_object({{"repetitions", repetitions}, {"units", json_array(list)}}).text());
+    return 0;
+  }
+  fmt::print("millions of multiply-adds a second of one core; medians and quartiles of {} repetitions\n\n",
+             repetitions);
+  fmt::print("  {:<22} {:>8}  {:<26}  {:<26}  {:<26}\n", "instruction", "products", "tile of 64 x 128 x 128",
+             "one of 16 x 8", "scalar step");
+  for (const UnitSpeed& s : speeds)
+    fmt::print("  {:<22} {:>8}  {:<26}  {:<26}  {:<26}\n", s.instruction, s.products, print(s.tile), print(s.one),
+               print(s.scalar));
   return 0;
 }
 
@@ -310,6 +339,7 @@ int bench_activations(const Options& o) {
 int bench(const Options& o) {
   if (o.what.empty()) return list_benches(o.json);
   if (o.what == "oracle") return bench_oracle(o);
+  if (o.what == "hardware") return bench_hardware(o);
   if (o.what == "accuracy") return bench_accuracy(o);
   if (o.what == "activations") return bench_activations(o);
   if (o.what == "compile") {
@@ -319,7 +349,7 @@ int bench(const Options& o) {
     return bench_compile(compile);
   }
   throw UsageError("there is no bench `" + o.what + "`; did you mean `" +
-                   nearest_word(o.what, {"oracle", "accuracy", "activations", "compile"}) + "`?");
+                   nearest_word(o.what, {"oracle", "accuracy", "activations", "hardware", "compile"}) + "`?");
 }
 
 }  // namespace
@@ -327,13 +357,13 @@ int bench(const Options& o) {
 void add_bench(CommandLine& line) {
   auto o = std::make_shared<Options>();
   line.verb("bench", "the oracle's speed, accuracy tables, real activations", "bench oracle", [o] { return bench(*o); })
-      .word("WHAT", o->what, false, "oracle, accuracy, activations or compile; without, what they are")
+      .word("WHAT", o->what, false, "oracle, accuracy, activations, hardware or compile; without, what they are")
       .word("DIR", o->directory, false, "activations: the folder of safetensors files")
       .list("--kernel", o->kernels, "activations: kernels (all of the CPU)")
       .list("--keys", o->keys, "accuracy: numbers of keys (4096,8192); oracle: one (4096)")
       .option("--rows", o->rows, "accuracy: query rows (512); oracle: (as many as keys)")
       .option("--seeds", o->seeds, "accuracy: draws of the data (5)")
-      .option("--repetitions", o->repetitions, "oracle: measurements of which the median is taken (7)")
+      .option("--repetitions", o->repetitions, "oracle, hardware: measurements of which the median is taken (7)")
       .positive_duration("--slice", o->seconds, "oracle: time for a size of cases in each repetition (2s)")
       .option("--count", o->compile.count, "compile: random TileConfigs (200)")
       .option("--seed", o->compile.seed, "compile: what draws them (1)")

@@ -31,9 +31,9 @@ int main(int count, char** words) {
   using namespace flashproof;
   try {
     CommandLine line(version());
-    for (const auto add :
-         {add_fuzz, add_check, add_replay, add_gate, add_reduce, add_explain, add_bound, add_gen, add_verify, add_trace,
-          add_cost, add_list, add_status, add_report, add_mutants, add_selftest, add_doctor, add_bench, add_worker})
+    for (const auto add : {add_fuzz,    add_check,    add_replay,  add_gate,   add_reduce, add_explain, add_bound,
+                           add_gen,     add_verify,   add_trace,   add_cost,   add_list,   add_status,  add_report,
+                           add_mutants, add_selftest, add_certify, add_doctor, add_bench,  add_worker})
       add(line);
     const int code = line.run(count, words);
     if (output_lost()) throw UnavailableError("could not write the output");

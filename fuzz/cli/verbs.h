@@ -20,6 +20,7 @@ void add_mutants(CommandLine&);   ///< whether planted bugs are found
 void add_report(CommandLine&);    ///< a campaign as JSON, Markdown or JUnit
 void add_status(CommandLine&);    ///< where a campaign stands
 void add_selftest(CommandLine&);  ///< whether this program can be believed
+void add_certify(CommandLine&);   ///< the hardware models against the GPU of this machine
 void add_doctor(CommandLine&);    ///< what this machine has
 void add_bench(CommandLine&);     ///< speed of the oracle, accuracy tables, activations
 void add_worker(CommandLine&);    ///< hidden: serves runs to an engine
