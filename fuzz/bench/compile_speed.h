@@ -13,9 +13,9 @@ namespace flashproof {
 /// What became of one TileConfig: refused by `feasible`, refused by the compiler, or compiled.
 struct ConfigCompilation {
   TileConfig config = {};
-  std::string refused;  ///< reason of `feasible`, or ""
-  std::string error;    ///< of the compiler, or ""
-  double seconds = 0;
+  std::string refused;                       ///< reason of `feasible`, or ""
+  std::string error;                         ///< of the compiler, or ""
+  double seconds = 0;                        ///< of one core
   std::optional<KernelResources> resources;  ///< nothing where the compiler gave no report
 
   bool compiled() const { return refused.empty() && error.empty(); }
@@ -27,6 +27,8 @@ struct ConfigCompilation {
 std::vector<ConfigCompilation> compile_each(const std::vector<TileConfig>&, const std::string& architecture,
                                             const std::function<void(int64_t done)>& progress);
 
+/// The table of gpu:flash2 (kernels/flash2_shapes.h), of all dtypes.
+std::vector<TileConfig> production_configs();
 /// `count` draws of flash2::random_config.
 std::vector<TileConfig> random_configs(int64_t count, uint64_t seed);
 

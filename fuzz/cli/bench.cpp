@@ -34,7 +34,7 @@ int list_benches(bool json) {
       {"accuracy", "FlashAttention 3's accuracy table again, for both references, beside the published figures"},
       {"activations", "DIR: real Q, K, V against the bounds, and what P in e4m3 does to heads with a sink"},
       {"hardware", "multiply-adds a second of the tensor cores' models on one core"},
-      {"compile", "random TileConfigs of gpu:flash2 by NVRTC: refused, compiled, seconds, spills"}};
+      {"compile", "gpu:flash2 by NVRTC, TileConfigs of production and random ones: refused, seconds, spills"}};
   std::vector<JsonMember> members;
   for (const auto& [name, text] : benches) {
     members.push_back({name, text});

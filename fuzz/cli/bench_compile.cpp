@@ -1,4 +1,4 @@
-// `bench compile`: what `feasible` refuses of random TileConfigs, what compiles, in what time, and what spills.
+// `bench compile`: the TileConfigs of production and random ones: what `feasible` refuses, what compiles, in what time, what spills.
 #include "fuzz/cli/bench_compile.h"
 
 #include <algorithm>
@@ -91,25 +91,30 @@ void print_summary(const std::vector<ConfigCompilation>& all) {
 int bench_compile(const CompileBench& o) {
   std::string reason;
   const std::string compiler = run_time_compiler(compiler_places(), reason);
-  const auto progress = [](const char* of, size_t all) {
-    return [=](int64_t done) {
-      if (done % 10 == 0 || size_t(done) == all) fmt::print(stderr, "bench: {} of {} {}\n", done, all, of);
-    };
+  const auto compile = [&](const std::vector<TileConfig>& configs, const char* of) {
+    return compile_each(configs, o.architecture, [&](int64_t done) {
+      if (done % 10 == 0 || done == int64_t(configs.size()))
+        fmt::print(stderr, "bench: {} of {} {} TileConfigs\n", done, configs.size(), of);
+    });
   };
-  const auto random =
-      compile_each(random_configs(o.count, o.seed), o.architecture, progress("random TileConfigs", size_t(o.count)));
+  const auto production = compile(production_configs(), "production");
+  const auto random = compile(random_configs(o.count, o.seed), "random");
   if (o.json) {
-    fmt::print(
-        "{}\n",
-        json_object(
-            {{"compiler", compiler}, {"architecture", o.architecture}, {"seed", o.seed}, {"random", json_of(random)}})
-            .text());
+    fmt::print("{}\n", json_object({{"compiler", compiler},
+                                    {"architecture", o.architecture},
+                                    {"production", json_of(production)},
+                                    {"seed", o.seed},
+                                    {"random", json_of(random)}})
+                           .text());
   } else {
-    fmt::print("gpu:flash2 by {}, for {}, one thread\n\n{} random TileConfigs, seed {}\n", compiler, o.architecture,
-               o.count, o.seed);
+    fmt::print("gpu:flash2 by {}, for {}; seconds of one core\n\n{} production TileConfigs\n", compiler, o.architecture,
+               production.size());
+    for (const ConfigCompilation& one : production) print_line(one);
+    print_summary(production);
+    fmt::print("\n{} random TileConfigs, seed {}\n", o.count, o.seed);
     print_summary(random);
   }
-  return summarise(random).failed == 0 ? 0 : 1;
+  return summarise(production).failed + summarise(random).failed == 0 ? 0 : 1;
 }
 
 }  // namespace flashproof

@@ -6,6 +6,7 @@
 
 #include "fuzz/bench/accuracy_table.h"
 #include "fuzz/bench/activations.h"
+#include "fuzz/bench/compile_speed.h"
 #include "fuzz/bench/plain_attention.h"
 #include "fuzz/bench/quartiles.h"
 #include "fuzz/cli/options.h"
@@ -157,6 +158,31 @@ TEST(Activations, RankCorrelationIsSpearmans) {
   EXPECT_DOUBLE_EQ(rank_correlation(rows, PRounding::bf16), 1);
   EXPECT_DOUBLE_EQ(rank_correlation(rows, PRounding::e4m3_scaled), -1);
   EXPECT_DOUBLE_EQ(rank_correlation(rows, PRounding::e4m3), 0.8);
+}
+
+TEST(CompileSpeed, TellsWhatIsRefusedFromWhatCompiles) {
+  const auto compile = [](const std::vector<TileConfig>& configs, const std::string& architecture) {
+    return compile_each(configs, architecture, [](int64_t) {});
+  };
+  std::string reason;
+  if (run_time_compiler(compiler_places(), reason).empty()) {
+    EXPECT_THROW(compile({}, "sm_90a"), UnavailableError);
+    GTEST_SKIP() << reason;
+  }
+  const TileConfig small = {DType::bf16, 16, 16, 2, 1, 32, 32, Features::plain};
+  TileConfig odd = small;
+  odd.tile_n = 17;
+  const auto all = compile({small, odd}, "sm_90a");
+  EXPECT_TRUE(all[0].compiled());
+  EXPECT_GT(all[0].seconds, 0);
+  ASSERT_TRUE(all[0].resources);
+  EXPECT_FALSE(all[0].spills());
+  EXPECT_EQ(all[1].refused, feasible(odd));
+  EXPECT_FALSE(all[1].compiled());
+  const auto none = compile({small}, "sm_1");
+  EXPECT_FALSE(none[0].compiled());
+  EXPECT_EQ(none[0].refused, "");
+  EXPECT_NE(none[0].error.find("sm_1"), std::string::npos) << none[0].error;
 }
 
 }  // namespace
