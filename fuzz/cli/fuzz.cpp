@@ -60,6 +60,7 @@ Settings settings_of(const Options& o) {
 }
 
 CampaignEnd run_with_panel(const Settings& s) {
+  tell_of_missing_compiler(s.kernels);
   Panel panel("flashproof fuzz · " + joined(s.kernels, " ") + " · seed " + std::to_string(s.seed), s.seconds, s.cases,
               s.directory);
   return run_campaign(s, interrupt_flag(), [&](const Summary& summary, double seconds, bool reducing) {

@@ -179,6 +179,7 @@ int gate(Options o) {
   const std::vector<Case> regressions = folder.empty() ? std::vector<Case>{} : read_regressions(folder);
   validate_check_ids(s.checks);
   if (const int code = missing_device(o)) return code;
+  tell_of_missing_compiler(o.settings.kernels);
 
   Report regression_report;
   std::vector<Record> failures = run_regressions(regressions, o, regression_report);

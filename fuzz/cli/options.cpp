@@ -1,8 +1,10 @@
 // See options.h.
 #include "fuzz/cli/options.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -11,6 +13,7 @@
 #include <sstream>
 
 #include "fuzz/mutant_manifest.h"
+#include "kernels/run_time_compiler.h"
 #include "reference/errors.h"
 
 namespace flashproof {
@@ -62,6 +65,14 @@ std::string demo_plugin_path() {
   for (const Mutant& mutant : read_mutants(folder))
     if (mutant.demo && std::filesystem::exists(mutant.library)) return mutant.library;
   return "";
+}
+
+void tell_of_missing_compiler(const std::vector<std::string>& kernels) {
+  std::string reason;
+  if (std::find(kernels.begin(), kernels.end(), "gpu:flash2") == kernels.end() ||
+      !run_time_compiler(compiler_places(), reason).empty())
+    return;
+  std::fprintf(stderr, "flashproof: gpu:flash2 runs with the tiles compiled ahead of time alone: %s\n", reason.c_str());
 }
 
 TemporaryFolder::TemporaryFolder() : path_((std::filesystem::temp_directory_path() / "flashproof-XXXXXX").string()) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -208,6 +209,21 @@ TEST(CommandLine, EveryVerbHasHelpThatOpensWithAnExample) {
     EXPECT_TRUE(has(help.out, "--json")) << verb;
   }
   EXPECT_FALSE(has(all.out, "worker")) << "the worker is not for users";
+}
+
+TEST(CommandLine, SaysWhyThereIsNoRunTimeCompiler) {
+  const char* before = std::getenv("FLASHPROOF_NVRTC");
+  const std::string library = before == nullptr ? "" : before;
+  setenv("FLASHPROOF_NVRTC", "/nonexistent/libnvrtc.so", 1);
+  const Result doctor = run("doctor"), bench = run("bench compile --count 1");
+  if (before == nullptr) {
+    unsetenv("FLASHPROOF_NVRTC");
+  } else {
+    setenv("FLASHPROOF_NVRTC", library.c_str(), 1);
+  }
+  EXPECT_TRUE(has(doctor.out, "/nonexistent/libnvrtc.so: cannot open")) << doctor.out;
+  EXPECT_EQ(bench.code, 69);
+  EXPECT_TRUE(has(bench.out, "/nonexistent/libnvrtc.so: cannot open")) << bench.out;
 }
 
 TEST(CommandLine, TraceReachesTheExactValueFromEveryTileSize) {
