@@ -49,10 +49,15 @@ FLASHPROOF_DEVICE SharedAddress matrix_row(SharedAddress tile, int lane_row, int
   return (corner ^ uint32(low * chunk_bytes)) + uint32((row * chunks + chunk - low) * chunk_bytes);
 }
 
-/// Four matrices of 16 rows and two chunks: rows first, then chunks.
+/// Four matrices of 16 rows and two chunks: rows first, then chunks, or the other way round. The two registers of a right operand
+/// must be neighbours, or each product costs two moves; they are two chunks of eight keys of K, and one chunk of 16 keys of V.
 template <int chunks>
-FLASHPROOF_DEVICE SharedAddress square_row(SharedAddress tile, int row, int chunk) {
+FLASHPROOF_DEVICE SharedAddress rows_first(SharedAddress tile, int row, int chunk) {
   return matrix_row<chunks>(tile, lane_index() % 16, lane_index() / 16, row, chunk);
+}
+template <int chunks>
+FLASHPROOF_DEVICE SharedAddress chunks_first(SharedAddress tile, int row, int chunk) {
+  return matrix_row<chunks>(tile, lane_index() / 16 * 8 + lane_index() % 8, lane_index() / 8 % 2, row, chunk);
 }
 
 template <TileConfig config>
@@ -78,7 +83,7 @@ struct Queries {
   uint32 kept[keeps_queries(config) ? row_blocks<config> : 1][keeps_queries(config) ? steps : 1][4];
 
   FLASHPROOF_DEVICE SharedAddress address(int block, int step) const {
-    return square_row<head_chunks<config>>(rows, 16 * block, 2 * step);
+    return rows_first<head_chunks<config>>(rows, 16 * block, 2 * step);
   }
   FLASHPROOF_DEVICE void load() {
     if constexpr (keeps_queries(config)) {
@@ -114,11 +119,11 @@ FLASHPROOF_DEVICE void multiply_keys(Scores<config>& s, const Queries<config>& q
 #pragma unroll
     for (int n = 0; n < config.tile_n / 16; ++n) {
       uint32 b[4];
-      load_matrix_x4(b, square_row<head_chunks<config>>(tile, 16 * n, 2 * step));
+      load_matrix_x4(b, chunks_first<head_chunks<config>>(tile, 16 * n, 2 * step));
 #pragma unroll
       for (int block = 0; block < row_blocks<config>; ++block) {
-        multiply_add<Number, Number>(s[block][2 * n], a[block], b[0], b[2]);
-        multiply_add<Number, Number>(s[block][2 * n + 1], a[block], b[1], b[3]);
+        multiply_add<Number, Number>(s[block][2 * n], a[block], b[0], b[1]);
+        multiply_add<Number, Number>(s[block][2 * n + 1], a[block], b[2], b[3]);
       }
     }
   }
@@ -161,7 +166,7 @@ FLASHPROOF_DEVICE void multiply_values(Outputs<config>& o, const Scores<config>&
     for (int n = 0; n < config.value_dim / 16; ++n) {
       uint32 v[4];
       if constexpr (!is_fp8(config.dtype)) {
-        load_matrix_x4_transposed(v, square_row<value_chunks<config>>(tile, 16 * step, 2 * n));
+        load_matrix_x4_transposed(v, rows_first<value_chunks<config>>(tile, 16 * step, 2 * n));
       } else {
         load_matrix_x4_transposed(v, matrix_row<value_chunks<config>>(tile, lane_index(), 0, 32 * step, n));
         const uint32 even0 = permute_bytes(v[0], v[1], 0x6420), odd0 = permute_bytes(v[0], v[1], 0x7531);
