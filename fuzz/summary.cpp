@@ -116,6 +116,7 @@ void add(Summary& summary, const Record& record) {
     if (verdict.status == Status::fail) add_finding(summary, record, verdict);
     if (verdict.check == "bound") add_ratios(summary, record, dtype, verdict);
   }
+  if (record.rejected.empty()) summary.sizes.add(problem, record.arithmetic);
   if (record.tile_m > 0 && record.rejected.empty())
     summary.coverage.visit(problem, TileShape{record.tile_m, record.tile_n});
 }
@@ -230,6 +231,19 @@ std::string lines_of_kernels(const Summary& s) {
   return lines;
 }
 
+std::string table_of_sizes(const Summary& s) {
+  const CaseSizes::Summary sizes = s.sizes.summary();
+  if (sizes.cases == 0) return "";
+  std::string table = fmt::format("{:<16}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "sizes of cases", "least", "25 %", "median",
+                                  "75 %", "largest");
+  for (int m = 0; m < measure_count; ++m) {
+    const CaseSizes::Quartiles& q = sizes.quartiles[size_t(m)];
+    table += fmt::format("  {:<14}{:>10.4g}{:>10.4g}{:>10.4g}{:>10.4g}{:>10.4g}\n", title_of(Measure(m)), q.least,
+                         q.lower, q.median, q.upper, q.largest);
+  }
+  return table + "  " + shares_of(sizes) + "\n";
+}
+
 std::string line_of_cells(const Summary& s) {
   if (s.cells.feasible == 0) return "";
   const std::string line = fmt::format("cells (feature pair x tile edge): {} of {} visited ({:.1f} %)", s.cells.visited,
@@ -249,7 +263,7 @@ std::string page_of(const Finding& finding) {
 }
 
 std::string page_of(const Summary& s) {
-  std::string page = headline(s) + table_of_ratios(s) + lines_of_kernels(s) + line_of_cells(s);
+  std::string page = headline(s) + table_of_ratios(s) + lines_of_kernels(s) + table_of_sizes(s) + line_of_cells(s);
   for (const auto& [bucket, finding] : s.findings) page += page_of(finding);
   return page + "id " + citable_id(s.manifest) + "\n";
 }

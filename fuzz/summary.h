@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "fuzz/case_sizes.h"
 #include "fuzz/coverage.h"
 #include "fuzz/record.h"
 
@@ -51,6 +52,7 @@ struct Summary {
   std::map<std::pair<std::string, std::string>, Accuracy> accuracy;  ///< by kernel and dtype
   std::map<std::string, Finding> findings;                           ///< by bucket
   std::map<std::string, int64_t> checks_run;                         ///< by check id
+  CaseSizes sizes;                                                   ///< of the cases that were not rejected
   Coverage coverage;
   Coverage::Summary cells;
   double kernel_seconds = 0, oracle_seconds = 0;

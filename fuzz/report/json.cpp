@@ -62,6 +62,18 @@ JsonText json_of(const std::pair<const std::pair<std::string, std::string>, Accu
                       {"found_at_least", json_object(found)}});
 }
 
+JsonText json_of(const CaseSizes::Summary& sizes) {
+  std::vector<JsonMember> members = {{"cases", sizes.cases},
+                                     {"tiled", sizes.tiled},
+                                     {"several_tiles", sizes.several_tiles},
+                                     {"long_keys", sizes.long_keys}};
+  for (int m = 0; m < measure_count; ++m) {
+    const CaseSizes::Quartiles& q = sizes.quartiles[size_t(m)];
+    members.push_back({name_of(Measure(m)), json_array({q.least, q.lower, q.median, q.upper, q.largest})});
+  }
+  return json_object(members);
+}
+
 }  // namespace
 
 JsonText json_of(const Summary& s) {
@@ -89,6 +101,7 @@ JsonText json_of(const Summary& s) {
        {"accuracy", json_array(accuracy)},
        {"cells",
         json_object({{"visited", s.cells.visited}, {"feasible", s.cells.feasible}, {"emptiest", s.cells.emptiest}})},
+       {"sizes", json_of(s.sizes.summary())},
        {"kernel_seconds", s.kernel_seconds},
        {"oracle_seconds", s.oracle_seconds}});
 }

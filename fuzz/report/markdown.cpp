@@ -51,6 +51,18 @@ std::string table_of_ratios(const Summary& s) {
   return table;
 }
 
+std::string table_of_sizes(const Summary& s) {
+  const CaseSizes::Summary sizes = s.sizes.summary();
+  if (sizes.cases == 0) return "";
+  std::string table = "| size of a case | least | 25 % | median | 75 % | largest |\n|---|--:|--:|--:|--:|--:|\n";
+  for (int m = 0; m < measure_count; ++m) {
+    const CaseSizes::Quartiles& q = sizes.quartiles[size_t(m)];
+    table += fmt::format("| {} | {:.4g} | {:.4g} | {:.4g} | {:.4g} | {:.4g} |\n", title_of(Measure(m)), q.least,
+                         q.lower, q.median, q.upper, q.largest);
+  }
+  return table + "\n" + shares_of(sizes) + ".\n";
+}
+
 std::string cite_line(const Summary& s) { return fmt::format("\ncite as: {}\n", citation(s.manifest)); }
 
 std::string section_of(const Finding& finding, const std::string& accepted) {
@@ -78,7 +90,7 @@ std::string report_markdown(const Report& report) {
   page += fmt::format(
       "\nUndecided elements {}{}.\n\n", s.undecided,
       s.cells.feasible == 0 ? "" : fmt::format("; cells visited {} of {}", s.cells.visited, s.cells.feasible));
-  return page + table_of_ratios(s) + "\n" + meaning + "\n" + table_of_checks(report) +
+  return page + table_of_ratios(s) + "\n" + meaning + "\n" + table_of_checks(report) + "\n" + table_of_sizes(s) +
          fmt::format("\nSeed {}.\n", s.manifest.seed) + cite_line(s);
 }
 
@@ -98,7 +110,7 @@ std::string report_paper(const Report& report) {
       cases[worst.id] = &worst;
     }
   }
-  page += errors + "\n" + meaning + "\nThe cases, and what their bounds assume:\n\n";
+  page += "\n" + table_of_sizes(s) + errors + "\n" + meaning + "\nThe cases, and what their bounds assume:\n\n";
   for (const auto& [id, worst] : cases)
     page += fmt::format("- `{}`: `{}`{}; arithmetic {}; {}\n", id, worst->text,
                         worst->config.empty() ? "" : " with `" + worst->config + "`",

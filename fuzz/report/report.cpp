@@ -45,6 +45,7 @@ void merge(Report& report, const Report& other) {
   Summary& to = report.summary;
   const Summary& from = other.summary;
   to.cases += from.cases, to.checks += from.checks, to.undecided += from.undecided;
+  to.sizes.add(from.sizes);
   to.kernel_seconds += from.kernel_seconds, to.oracle_seconds += from.oracle_seconds;
   for (const auto& [name, count] : from.kernels) {
     KernelCount& sum = to.kernels[name];

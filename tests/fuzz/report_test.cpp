@@ -81,6 +81,26 @@ TEST(Report, SaysWhatWasFoundAtLeastAndTheBoundAtMostInUlp) {
   EXPECT_NE(junit.find("<property name=\"found_at_least.bf16.O\" value=\"0.5\"/>"), std::string::npos) << junit;
 }
 
+TEST(Report, SaysHowLargeTheCasesWere) {
+  Record large = record(1, Status::pass, 0.5), rejected = record(2, Status::rejected, 0);
+  large.text = "bf16 q40 k5000 d8 data=normal seed=1", large.arithmetic = "tile=16x32";
+  rejected.text = "bf16 q9000 k9000 d8 data=normal seed=1", rejected.rejected = "too large", rejected.verdicts.clear();
+  const Report report = report_of({record(0, Status::pass, 0.5), large, rejected});
+  const auto sizes = nlohmann::json::parse(report_json(report))["sizes"];
+  EXPECT_EQ(sizes["cases"], 2) << "what was rejected did not run";
+  EXPECT_EQ(sizes["tiled"], 1);
+  EXPECT_EQ(sizes["several_tiles"], 1);
+  EXPECT_EQ(sizes["long_keys"], 1);
+  EXPECT_EQ(sizes["rows"], nlohmann::json({4, 4, 4, 4, 40}));
+  EXPECT_EQ(sizes["key_tiles"], nlohmann::json({157, 157, 157, 157, 157}));
+  EXPECT_EQ(sizes["multiply_adds"][4], 40 * 5000 * 16);
+  for (const std::string& page : {report_markdown(report), report_paper(report), page_of(report.summary)})
+    EXPECT_NE(page.find("3 or more tiles of keys and 2 of rows: 1 of 1 cases (100.0 %); 4096 or more keys: 1 of 2"),
+              std::string::npos)
+        << page;
+  EXPECT_NE(report_markdown(report).find("| keys | 8 | 8 | 8 | 8 | 5000 |"), std::string::npos);
+}
+
 TEST(Report, AFailingKernelsErrorIsWhatWasFound) {
   const auto json =
       nlohmann::json::parse(report_json(report_of({record(0, Status::pass, 0.5), record(1, Status::fail, 3)})));
@@ -108,6 +128,8 @@ TEST(Report, ReadsTheCampaignOfVersion1) {
   EXPECT_EQ(json["worst"]["bf16"]["dV"]["id"], "34030d623ca5aae9");
   EXPECT_FALSE(json["worst"]["bf16"]["dV"].contains("error_ulp")) << "not recorded then, so not claimed now";
   EXPECT_EQ(json["cells"]["feasible"], 0) << "not recorded then";
+  EXPECT_EQ(json["sizes"]["cases"], 60);
+  EXPECT_EQ(json["sizes"]["tiled"], 0) << "not recorded then";
   for (const auto& accuracy : json["accuracy"]) {
     if (accuracy["kernel"] == "./window_off_by_one.so" && accuracy["dtype"] == "fp16") {
       EXPECT_EQ(accuracy["found_at_least"]["L"]["ratio"], 63703.712194698426);
@@ -146,6 +168,7 @@ TEST(Report, MergeAddsCountsAndKeepsTheWorst) {
   Report a = report_of({record(0, Status::pass, 0.5)});
   merge(a, report_of({record(1, Status::fail, 3), record(2, Status::pass, 0.9)}));
   EXPECT_EQ(a.summary.cases, 3);
+  EXPECT_EQ(a.summary.sizes.summary().cases, 3);
   EXPECT_EQ(a.summary.findings.size(), 1u);
   EXPECT_EQ(a.summary.worst["bf16"]["O"].ratio, 0.9);
   const CheckCount& check = a.checks[std::pair<std::string, std::string>("./a<b>.so", "bound")];
