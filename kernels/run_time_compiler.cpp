@@ -164,7 +164,7 @@ CompiledKernel compile_kernel(const KernelText& kernel, const CompilerPlaces& pl
 
   const std::string key = key_of(kernel, options, version_of(*nvrtc));
   if (auto cached = read_cached(places.cache, key)) return *cached;
-  const CompiledKernel compiled = compile(*nvrtc, kernel, options);
+  CompiledKernel compiled = compile(*nvrtc, kernel, options);
   const std::string failure = write_cached(places.cache, key, compiled);
   static std::once_flag said;
   if (!failure.empty())
