@@ -6,7 +6,9 @@
 #include <limits>
 
 #include "kernels/builtin.h"
+#include "kernels/flash2_forward.cuh"
 #include "kernels/flash2_host.h"
+#include "kernels/simulator/simulate.h"
 #include "reference/arithmetic.h"
 #include "tests/kernels/compare.h"
 
@@ -89,6 +91,39 @@ Inputs inputs_of(const char* text) { return make_inputs(parse_case(text)); }
 TEST(Flash2, TileOfKeysShowsInTheBits) {
   const Inputs in = inputs_of("bf16 q64 k200 d64");
   EXPECT_FALSE(same_bits(run(in, "tile=64x32x3x2").o, run(in, "tile=64x64x2x4").o));
+}
+
+/// A contiguous tensor.
+GlobalRegion region_of(const flashproof_tensor& t, const char* name, bool writable) {
+  const int64_t elements = t.rank == 4 ? t.shape[0] * t.stride[0] : t.shape[0] * t.shape[1] * t.shape[2];
+  return {t.data, elements * format_of(DType(t.dtype)).bits / 8, name, writable};
+}
+
+template <TileConfig config>
+void expect_exact_attention(const char* text) {
+  const std::string found = compare_with_exact(inputs_of(text), 0.06, [](SmallCall& small, Direction) -> std::string {
+    const flashproof_call& c = small.call;
+    const flash2::Call call = flash2::call_of(c);
+    const flash2::Grid grid = flash2::grid_of(*c.problem, config);
+    simulate({{int(grid.tiles), int(grid.heads), int(grid.entries)},
+              thread_count(config),
+              uint32(shared_bytes(config)),
+              1,
+              {region_of(c.q, "q", false), region_of(c.k, "k", false), region_of(c.v, "v", false),
+               region_of(c.o, "o", true), region_of(c.lse, "lse", true)}},
+             [&] { flash2::forward<config>(call); });
+    return "";
+  });
+  EXPECT_EQ(found, "") << text;
+}
+
+/// Shapes that no table has: a narrow tile of keys, many stages, three warps, Q and V of different widths.
+TEST(Flash2, RunsInUnusualShapes) {
+  expect_exact_attention<{DType::fp16, 16, 16, 5, 1, 32, 160, Features::plain}>("fp16 h2/1 q40 k150 d24/136 causal");
+  expect_exact_attention<{DType::bf16, 96, 48, 3, 3, 192, 96, Features::plain}>("bf16 b2 q100 k130 d168/72");
+  expect_exact_attention<{DType::bf16, 32, 80, 2, 2, 64, 32, Features::general}>("bf16 q50 k170 d40/8 window=30,9");
+  expect_exact_attention<{DType::e4m3, 64, 96, 2, 2, 160, 64, Features::general}>("e4m3 q70 k200 d144/48 softcap=5");
+  expect_exact_attention<{DType::e5m2, 16, 32, 8, 1, 96, 192, Features::plain}>("e5m2 q20 k300 d80/176");
 }
 
 TEST(Flash2, NaNReachesWhatItMust) {
