@@ -1,7 +1,8 @@
-// What the FlashAttention 2 kernel gets: a call of the C interface as pointers, byte strides and numbers, ready for use.
+// What the FlashAttention 2 kernel gets: a call of the C interface as pointers, byte strides and numbers, ready for
+// use.
 //
-// Lengths are at most 2^29, so that positions, windows and their sums are 32-bit integers. Freestanding: kernels/flash2_host.cpp
-// fills it in, kernels/flash2_forward.cuh reads it.
+// Lengths are at most 2^29, so that positions, windows and their sums are 32-bit integers. Freestanding:
+// kernels/flash2_host.cpp fills it in, kernels/flash2_forward.cuh reads it.
 #pragma once
 #include "reference/formats.h"
 
@@ -59,7 +60,7 @@ struct Call {
   Side q_side, k_side;
   int group;                ///< query heads of a kv head
   int head_dim, value_dim;  ///< not padded
-  int last_rows_first;  ///< 1: blocks take the row tiles in descending order, which under causal starts the longest first
+  int last_rows_first;      ///< 1: blocks take the row tiles in descending order: under causal the longest start first
   int top_left;
   int window_left, window_right;  ///< inclusive, or open_side; causal is window_right 0
 

@@ -1,16 +1,18 @@
 // FlashAttention 2 forward (Dao 2023, 2307.08691, Algorithm 1) by mma.sync, one block a tile of rows of one head.
 //
-//   for tiles of keys in ascending order:  S = Q K^T, modified and masked;  P, m, l, alpha = softmax of S on top of the tiles before;
-//                                          O = alpha O + P V
+//   for tiles of keys in ascending order:  S = Q K^T, modified and masked;
+//                                          P, m, l, alpha = softmax of S on top of the tiles before;  O = alpha O + P V
 //   O = w O,  L = m unit + ln l                                                              (flash2_store.cuh)
-// A warp owns 16 or 32 rows and all keys of a tile, so softmax and P stay in its registers. Tiles of keys begin at multiples of
-// tile_n; those that the mask hides from the whole tile of rows are passed over. Nothing that a row gets depends on the tile of rows.
+// A warp owns 16 or 32 rows and all keys of a tile, so softmax and P stay in its registers. Tiles of keys begin at
+// multiples of tile_n; those that the mask hides from the whole tile of rows are passed over. Nothing that a row gets
+// depends on the tile of rows.
 //
-// Shared memory: Q, then for each stage K and V (kernels/tile_config.h). While a tile is worked on, stages - 1 others are on their way;
-// one barrier a tile says both that it has arrived for all and that the one before is no longer read, which frees its stage.
+// Shared memory: Q, then for each stage K and V (kernels/tile_config.h). While a tile is worked on, stages - 1 others
+// are on their way; one barrier a tile says both that it has arrived for all and that the one before is no longer read,
+// which frees its stage.
 //
-// Arithmetic: scores and O in the tensor core's steps, everything else in fp32 as the headers of the parts say; kernels/flash2_host.cpp
-// declares it.
+// Arithmetic: scores and O in the tensor core's steps, everything else in fp32 as the headers of the parts say;
+// kernels/flash2_host.cpp declares it.
 #pragma once
 #include "kernels/flash2_store.cuh"
 
@@ -134,7 +136,8 @@ FLASHPROOF_DEVICE void finish(const Outputs<config>& o, const RowState<config>& 
   store_lse<config>(first, call.lse_token_stride, work.rows.length, first_row, lse);
 }
 
-/// The whole kernel: grid (tiles of rows, heads, entries), thread_count(config) threads, shared_bytes(config) of shared memory.
+/// The whole kernel: grid (tiles of rows, heads, entries), thread_count(config) threads, shared_bytes(config) of shared
+/// memory.
 template <TileConfig config>
 FLASHPROOF_DEVICE void forward(const Call& call) {
   static_assert(feasible(config) == nullptr, "feasible() says why this TileConfig cannot run");

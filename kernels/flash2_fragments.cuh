@@ -1,11 +1,14 @@
-// The matrix products of FlashAttention 2 by mma.sync: which lane holds which element, and how operands come out of shared memory.
+// The matrix products of FlashAttention 2 by mma.sync: which lane holds which element, and how operands come out of
+// shared memory.
 //
-// With lane = 4 g + q, an accumulator of m16n8 holds rows g (elements 0, 1) and g + 8 (2, 3), columns 2 q and 2 q + 1. Scores are
-// such blocks over keys; two neighbouring blocks (fp8: four) are, rounded, the left operand of P V as it wants to lie.
+// With lane = 4 g + q, an accumulator of m16n8 holds rows g (elements 0, 1) and g + 8 (2, 3), columns 2 q and 2 q + 1.
+// Scores are such blocks over keys; two neighbouring blocks (fp8: four) are, rounded, the left operand of P V as it
+// wants to lie.
 //
-// fp8. A product has 32 keys. ldmatrix moves 16-bit pairs, so that of V it gives, for keys 2 q and 2 q + 1 of eight, channels 2 g and
-// 2 g + 1 of sixteen; bytes are put together so that place 4 q + n of the product's keys is key 2 q + n of the first eight (n < 2) or
-// key 2 q + n - 2 of the second eight, which is how the rounded scores lie, and one product has the even channels, one the odd.
+// fp8. A product has 32 keys. ldmatrix moves 16-bit pairs, so that of V it gives, for keys 2 q and 2 q + 1 of eight,
+// channels 2 g and 2 g + 1 of sixteen; bytes are put together so that place 4 q + n of the product's keys is key 2 q +
+// n of the first eight (n < 2) or key 2 q + n - 2 of the second eight, which is how the rounded scores lie, and one
+// product has the even channels, one the odd.
 #pragma once
 #include "kernels/ptx.cuh"
 #include "kernels/swizzle.h"
@@ -39,9 +42,10 @@ using Weight = Element<is_fp8(config.dtype) ? DType::e4m3 : config.dtype>;
 
 FLASHPROOF_DEVICE int lane_index() { return int(uint32(thread_index()) % 32); }
 
-/// Address of the calling lane's row of ldmatrix in a swizzled tile of `chunks` chunks a row: (lane_row, lane_chunk) from a corner whose
-/// row is a multiple of 8 and whose chunk is even, or any where lane_chunk is 0. Rows and tiles are multiples of `span` chunks, so the
-/// XOR of the swizzle may come after the sum: one address a tile, from which the others differ by constants.
+/// Address of the calling lane's row of ldmatrix in a swizzled tile of `chunks` chunks a row: (lane_row, lane_chunk)
+/// from a corner whose row is a multiple of 8 and whose chunk is even, or any where lane_chunk is 0. Rows and tiles are
+/// multiples of `span` chunks, so the XOR of the swizzle may come after the sum: one address a tile, from which the
+/// others differ by constants.
 template <int chunks>
 FLASHPROOF_DEVICE SharedAddress matrix_row(SharedAddress tile, int lane_row, int lane_chunk, int row, int chunk) {
   const SharedAddress corner = tile + swizzled_offset(chunks, lane_row, lane_chunk);
@@ -49,8 +53,9 @@ FLASHPROOF_DEVICE SharedAddress matrix_row(SharedAddress tile, int lane_row, int
   return (corner ^ uint32(low * chunk_bytes)) + uint32((row * chunks + chunk - low) * chunk_bytes);
 }
 
-/// Four matrices of 16 rows and two chunks: rows first, then chunks, or the other way round. The two registers of a right operand
-/// must be neighbours, or each product costs two moves; they are two chunks of eight keys of K, and one chunk of 16 keys of V.
+/// Four matrices of 16 rows and two chunks: rows first, then chunks, or the other way round. The two registers of a
+/// right operand must be neighbours, or each product costs two moves; they are two chunks of eight keys of K, and one
+/// chunk of 16 keys of V.
 template <int chunks>
 FLASHPROOF_DEVICE SharedAddress rows_first(SharedAddress tile, int row, int chunk) {
   return matrix_row<chunks>(tile, lane_index() % 16, lane_index() / 16, row, chunk);
@@ -129,7 +134,8 @@ FLASHPROOF_DEVICE void multiply_keys(Scores<config>& s, const Queries<config>& q
   }
 }
 
-/// The weights of keys `step` times product_step and on, rounded: fp8 weights are 2^8 p, which uses the range of e4m3 up to 448.
+/// The weights of keys `step` times product_step and on, rounded: fp8 weights are 2^8 p, which uses the range of e4m3
+/// up to 448.
 template <TileConfig config>
 FLASHPROOF_DEVICE void weight_operand(uint32 (&a)[4], const Accumulator (&p)[config.tile_n / 8], int step) {
   if constexpr (is_fp8(config.dtype)) {

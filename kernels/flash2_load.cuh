@@ -1,8 +1,8 @@
 // From a tensor to a tile in shared memory: dense slots, packed sequences or pages, used lengths, any strides.
 //
 //   token t of entry b     dense (b, t), packed (0, begins_b + t), paged (page_table[b][t div page], t mod page)
-// of a tensor [batch or page, token, head, channel]. A tile's rows are swizzled (kernels/swizzle.h). What lies past the sequence or
-// the head dim is zero and is never read, so that no garbage meets a weight of 0.
+// of a tensor [batch or page, token, head, channel]. A tile's rows are swizzled (kernels/swizzle.h). What lies past the
+// sequence or the head dim is zero and is never read, so that no garbage meets a weight of 0.
 #pragma once
 #include "kernels/flash2_call.h"
 #include "kernels/ptx.cuh"
@@ -77,8 +77,9 @@ FLASHPROOF_DEVICE Words4 load_unaligned_chunk(const char* from) {
   return {words[0], words[1], words[2], words[3]};
 }
 
-/// Row and chunk of the calling thread's copy number `first` / threads of a tile. Where the threads are whole rows of chunks, the
-/// copies of a thread differ by constants; else each is worked out when it is made, so that it takes no registers before.
+/// Row and chunk of the calling thread's copy number `first` / threads of a tile. Where the threads are whole rows of
+/// chunks, the copies of a thread differ by constants; else each is worked out when it is made, so that it takes no
+/// registers before.
 template <int threads, int chunks>
 FLASHPROOF_DEVICE void place_of_copy(int first, int& row, int& chunk) {
   const uint32 thread = uint32(thread_index());
@@ -88,8 +89,9 @@ FLASHPROOF_DEVICE void place_of_copy(int first, int& row, int& chunk) {
     row = int((uint32(first) + thread) / chunks), chunk = int((uint32(first) + thread) % chunks);
 }
 
-/// Starts copies of tokens `begin` and on into a tile of `rows` rows of `chunks` chunks; all threads of the block share them.
-/// They are part of the calling thread's group of copies (copy_async_commit), but what is not aligned is there at once.
+/// Starts copies of tokens `begin` and on into a tile of `rows` rows of `chunks` chunks; all threads of the block share
+/// them. They are part of the calling thread's group of copies (copy_async_commit), but what is not aligned is there at
+/// once.
 template <TileConfig config, int rows, int chunks>
 FLASHPROOF_DEVICE void load_tile(SharedAddress tile, const Tokens& tokens, int begin) {
   constexpr int threads = thread_count(config);

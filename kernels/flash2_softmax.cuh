@@ -1,8 +1,11 @@
-// The softmax of a tile on top of the tiles before it (FlashAttention 2, 2307.08691, Algorithm 1, lines 8 to 10), in base 2.
+// The softmax of a tile on top of the tiles before it (FlashAttention 2, 2307.08691, Algorithm 1, lines 8 to 10), in
+// base 2.
 //
-//   m' = max(m, max s)   r = m', or 0 where m' = -infinity   alpha = 2^((m - r) c)   p = 2^(s c - r c)   l = l alpha + sum p
-// A row lies in four lanes. m is common; l is four partial sums, lane q adding its own keys in ascending order, and they are added up
-// after the last tile, (l0 + l2) + (l1 + l3). p is 2^(fma(s, c, -fl(r c))). NaN is passed over by the maximum and caught by l.
+//   m' = max(m, max s)   r = m', or 0 where m' = -infinity   alpha = 2^((m - r) c)   p = 2^(s c - r c)
+//   l = l alpha + sum p
+// A row lies in four lanes. m is common; l is four partial sums, lane q adding its own keys in ascending order, and
+// they are added up after the last tile, (l0 + l2) + (l1 + l3). p is 2^(fma(s, c, -fl(r c))). NaN is passed over by the
+// maximum and caught by l.
 #pragma once
 #include "kernels/flash2_mask.cuh"
 

@@ -1,7 +1,9 @@
 // From accumulators to O and L.
 //
-//   l = 0 (no key): O = 0, L = -infinity       else O = round(w o), w = fl(fl(1 / l) g), g = t_v / (1 - rate), and L = m unit + ln l
-// O passes through shared memory, so that a warp stores whole rows: 16 bytes a lane where rows are aligned, else by elements.
+//   l = 0 (no key): O = 0, L = -infinity
+//   else O = round(w o) with w = fl(fl(1 / l) g), g = t_v / (1 - rate), and L = m unit + ln l
+// O passes through shared memory, so that a warp stores whole rows: 16 bytes a lane where rows are aligned, else by
+// elements.
 #pragma once
 #include "kernels/flash2_scores.cuh"
 #include "kernels/flash2_softmax.cuh"

@@ -1,9 +1,10 @@
-// Where a chunk of 16 bytes of a tile lies in shared memory, so that eight neighbouring rows of one chunk column meet all 32 banks.
+// Where a chunk of 16 bytes of a tile lies in shared memory, so that eight neighbouring rows of one chunk column meet
+// all 32 banks.
 //
 //   chunk c of row r stands at place c XOR p(r) of its row,  p(r) = floor(r / (8 / span)) mod span
-// with span the largest power of two, at most 8, that divides the chunks of a row. ldmatrix reads one chunk of each of eight rows
-// at a time; rows are a multiple of span chunks long, so rows r and r + 8 / span start in the same bank (8 chunks are 128 bytes, a
-// turn of the banks) and differ in p, while those between start apart. Freestanding.
+// with span the largest power of two, at most 8, that divides the chunks of a row. ldmatrix reads one chunk of each of
+// eight rows at a time; rows are a multiple of span chunks long, so rows r and r + 8 / span start in the same bank (8
+// chunks are 128 bytes, a turn of the banks) and differ in p, while those between start apart. Freestanding.
 #pragma once
 #include "reference/formats.h"
 

@@ -1,14 +1,14 @@
 // A tiled kernel's shape as a template parameter: what is fixed when the kernel is compiled, and whether it can run.
 //
-// Shared memory holds the Q tile, then for each stage a K tile and a V tile; after the last key the tile of O takes the place of
-// all. Head dims are padded with zeros, which add nothing to a sum. Freestanding.
+// Shared memory holds the Q tile, then for each stage a K tile and a V tile; after the last key the tile of O takes the
+// place of all. Head dims are padded with zeros, which add nothing to a sum. Freestanding.
 #pragma once
 #include "kernels/hardware/tensor_core.h"
 
 namespace flashproof {
 
-/// What the kernel is compiled for. `plain`: causal, window, packed and used lengths, grouped heads, from tensors whose rows are
-/// aligned to 16 bytes. `general`: every modifier, pages and any alignment besides.
+/// What the kernel is compiled for. `plain`: causal, window, packed and used lengths, grouped heads, from tensors whose
+/// rows are aligned to 16 bytes. `general`: every modifier, pages and any alignment besides.
 enum class Features : int { plain, general };
 
 struct TileConfig {
@@ -54,8 +54,9 @@ FLASHPROOF_HD constexpr int available_registers(const TileConfig& c) {
 FLASHPROOF_HD constexpr int estimated_registers(const TileConfig& c) {
   return warp_rows(c) * (c.value_dim + c.tile_n) / 32 + 50;
 }
-/// Whether the warp's rows of Q stay in registers over all key tiles; else they are read again for each. Kept ones leave the
-/// assembler less choice: it then uses up to 36 registers more than the estimate, in fp8, where bytes are put together, 60.
+/// Whether the warp's rows of Q stay in registers over all key tiles; else they are read again for each. Kept ones
+/// leave the assembler less choice: it then uses up to 36 registers more than the estimate, in fp8, where bytes are put
+/// together, 60.
 FLASHPROOF_HD constexpr bool keeps_queries(const TileConfig& c) {
   const int queries = warp_rows(c) * c.head_dim * element_bytes(c) / 128, margin = is_fp8(c.dtype) ? 60 : 36;
   return estimated_registers(c) + queries + margin <= available_registers(c);

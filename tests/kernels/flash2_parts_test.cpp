@@ -1,5 +1,5 @@
-// The parts of the FlashAttention 2 kernel, each alone on the simulated multiprocessor: swizzle, shapes, loaders, masks, modifiers,
-// softmax, products, epilogue.
+// The parts of the FlashAttention 2 kernel, each alone on the simulated multiprocessor: swizzle, shapes, loaders,
+// masks, modifiers, softmax, products, epilogue.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -348,7 +348,8 @@ TEST(Flash2Parts, SumCatchesNaNThatTheMaximumPassesOver) {
   }
 }
 
-/// Four partial sums, a key in that of its fragment's lane, ascending; then (l0 + l2) + (l1 + l3). Big and small weights tell orders apart.
+/// Four partial sums, a key in that of its fragment's lane, ascending; then (l0 + l2) + (l1 + l3). Big and small
+/// weights tell orders apart.
 TEST(Flash2Parts, RowSumsBelongToFragmentLanes) {
   Matrix32 s(32 * 32);
   for (float& each : s) each = -float(any(0, 30));

@@ -1,5 +1,6 @@
-// FlashAttention 2 as a whole on the simulated multiprocessor: against exact attention with a loose factor (the oracle judges it
-// closely, `bits` to the last one), that nothing but tile_n decides its bits, what it refuses, and how its launcher chooses.
+// FlashAttention 2 as a whole on the simulated multiprocessor: against exact attention with a loose factor (the oracle
+// judges it closely, `bits` to the last one), that nothing but tile_n decides its bits, what it refuses, and how its
+// launcher chooses.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
