@@ -1,9 +1,8 @@
-// Which keys a row of a tile sees: reference/visible.h in 32-bit numbers, once a row, and per element only where a tile
-// is cut.
+// Which keys a row of a tile sees: reference/visible.h in 32-bit numbers, applied to elements only where a tile is cut.
 //
-// With position i + off, row i sees begin <= j < end, where begin = max(0, position - left) and end = min(Sk, position
-// + right + 1); causal is right = 0. Both rise with i, so a range of rows sees from its first row's begin to its last
-// row's end.
+//   begin <= j < end,  begin = max(0, position - left),  end = min(Sk, position + right + 1),  position = i + off
+// for row i; causal is right = 0. Both rise with i, so a range of rows sees from its first row's begin to its last row's
+// end.
 #pragma once
 #include "kernels/flash2_fragments.cuh"
 #include "kernels/flash2_load.cuh"
