@@ -60,6 +60,15 @@ TEST(Reduce, ShrinksTilesSoThatFewerKeysReachTheirEdge) {
   }
 }
 
+TEST(Reduce, ShrinksATunableOfWordsToTheFirstThatStillFails) {
+  const Interesting needs = [](const Case&, const std::string& config) {
+    return config.find("16x16") == std::string::npos;
+  };
+  const std::vector<Tunable> tunables = {{"tile", {"16x16", "32x64", "64x32"}}, {"schedule", {"0", "1"}}};
+  const Reduced reduced = reduce(parse_case(large), "tile=64x32,schedule=1", needs, 30, tunables);
+  EXPECT_EQ(reduced.config, "tile=32x64,schedule=0");
+}
+
 TEST(Reduce, DropsRowsTogetherWithKeys) {
   // Fails where there are two keys more than rows, as masks aligned at the bottom right may need.
   const Interesting needs = [](const Case& c, const std::string&) {
