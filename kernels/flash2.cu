@@ -172,9 +172,12 @@ flashproof_status forward(const flashproof_call* call, const char* config, void*
 /// The tiles compiled ahead of time, and where there is NVRTC random ones.
 const char* tunables() {
   static const std::string text = [] {
+    std::vector<TileConfig> configs;
+    for (int32_t dtype : {FLASHPROOF_BF16, FLASHPROOF_FP16, FLASHPROOF_E4M3, FLASHPROOF_E5M2})
+      for (const DeviceKernel& each : kernels_of(dtype)) configs.push_back(each.config);
     std::string reason;
     const bool compiles = !run_time_compiler(compiler_places(), reason).empty();
-    return "tile=64x64x2x4,128x64x2x4,128x64x2x8" + (compiles ? "," + random_tiles(random_tile_count) : std::string());
+    return "tile=" + tile_values(configs) + (compiles ? "," + random_tiles(random_tile_count) : std::string());
   }();
   return text.c_str();
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
 #include <string_view>
 #include <tuple>
 
@@ -50,11 +51,6 @@ int best(std::span<const TileConfig> table, const flashproof_problem& p, Accept 
     if (best < 0 || cost(entry, p) < cost(table[size_t(best)], p)) best = int(n);
   }
   return best;
-}
-
-std::string tile_name(const Config& c) {
-  return std::to_string(c.tile_m) + "x" + std::to_string(c.tile_n) + "x" + std::to_string(c.stages) + "x" +
-         std::to_string(c.warps);
 }
 
 void parse_tile(std::string_view text, Config& config) {
@@ -105,6 +101,21 @@ void add_modifiers(const flashproof_call& call, Call& c) {
 }
 
 }  // namespace
+
+std::string tile_name(const Config& c) {
+  return std::to_string(c.tile_m) + "x" + std::to_string(c.tile_n) + "x" + std::to_string(c.stages) + "x" +
+         std::to_string(c.warps);
+}
+std::string tile_name(const TileConfig& c) { return tile_name(Config{c.tile_m, c.tile_n, c.stages, c.warps}); }
+
+std::string tile_values(std::span<const TileConfig> table) {
+  std::set<std::tuple<int, int, int, int>> tiles;
+  for (const TileConfig& c : table) tiles.insert({c.tile_m, c.tile_n, c.stages, c.warps});
+  std::string list;
+  for (const auto& [m, n, stages, warps] : tiles)
+    list += (list.empty() ? "" : ",") + tile_name(Config{m, n, stages, warps});
+  return list;
+}
 
 Config parse_config(const char* text, bool is_simulated) {
   Config config;

@@ -25,6 +25,12 @@ struct Config {
   int tile_m = 0, tile_n = 0, stages = 0, warps = 0;  ///< 0: the kernel's choice
   uint64 schedule = 0;
 };
+/// "128x64x2x4".
+std::string tile_name(const Config&);
+std::string tile_name(const TileConfig&);
+/// The tiles of a table, each once and the smallest first, as values of the tunable `tile`: "16x32x2x1,64x64x2x4".
+std::string tile_values(std::span<const TileConfig> table);
+
 /// Throws Rejected for another key or value. `schedule`, the seed of the simulated multiprocessor, only where it `is_simulated`.
 Config parse_config(const char* text, bool is_simulated);
 

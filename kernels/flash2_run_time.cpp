@@ -8,10 +8,6 @@
 #include "reference/philox.h"
 
 namespace flashproof::flash2 {
-std::string tile_name(const TileConfig& c) {
-  return std::to_string(c.tile_m) + "x" + std::to_string(c.tile_n) + "x" + std::to_string(c.stages) + "x" +
-         std::to_string(c.warps);
-}
 
 KernelText kernel_text(const TileConfig& c, const std::string& architecture) {
   std::string fields = "DType(" + std::to_string(int(c.dtype)) + ")";

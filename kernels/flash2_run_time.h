@@ -31,8 +31,7 @@ constexpr int random_tile_count = 10;
 /// random_config, each once.
 std::string random_tiles(int count);
 
-/// "128x64x2x4", as the config names it, and "bf16 128x64x2x4 d128/64 general".
-std::string tile_name(const TileConfig&);
+/// "bf16 128x64x2x4 d128/64 general".
 std::string print(const TileConfig&);
 
 }  // namespace flashproof::flash2

@@ -35,6 +35,17 @@ std::vector<TileConfig> configs_of(int32_t dtype) {
   return configs;
 }
 
+/// Every tile that is compiled, and ten thousand schedules.
+const char* tunables() {
+  static const std::string text = [] {
+    std::vector<TileConfig> configs;
+    for (int32_t dtype : {FLASHPROOF_BF16, FLASHPROOF_FP16, FLASHPROOF_E4M3, FLASHPROOF_E5M2})
+      for (const TileConfig& each : configs_of(dtype)) configs.push_back(each);
+    return "tile=" + tile_values(configs) + " schedule=0:9999:1";
+  }();
+  return text.c_str();
+}
+
 /// Turns what is thrown below the C interface into a status and a message.
 template <class Function>
 flashproof_status guarded(char* message, size_t size, Function&& function) {
@@ -131,7 +142,7 @@ namespace flashproof {
 const flashproof_kernel* sim_flash2_kernel() {
   static const flashproof_kernel kernel = [] {
     flashproof_kernel k = flash2::describe("sim_flash2", FLASHPROOF_HOST);
-    k.tunables = "tile=16x32x2x1,32x32x2x2,64x32x3x2,64x64x2x4 schedule=0:9999:1";
+    k.tunables = flash2::tunables();
     k.arithmetic = flash2::arithmetic;
     k.supports = flash2::supports;
     k.forward = flash2::forward;
