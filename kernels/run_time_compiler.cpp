@@ -183,7 +183,8 @@ std::optional<KernelResources> resources_of(const CompiledKernel& kernel) {
   const size_t frame = report.find("Function properties for " + kernel.symbol), used = report.find("Used ");
   if (frame == std::string::npos || used == std::string::npos) return {};
   const size_t numbers = report.find_first_of("0123456789", report.find('\n', frame));
-  if (std::sscanf(report.c_str() + numbers, "%d bytes stack frame, %d bytes spill stores, %d bytes spill loads",
+  if (numbers == std::string::npos ||
+      std::sscanf(report.c_str() + numbers, "%d bytes stack frame, %d bytes spill stores, %d bytes spill loads",
                   &r.stack_bytes, &r.spill_store_bytes, &r.spill_load_bytes) != 3 ||
       std::sscanf(report.c_str() + used, "Used %d registers", &r.registers) != 1)
     return {};

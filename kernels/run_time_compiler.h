@@ -45,7 +45,7 @@ CompiledKernel compile_kernel(const KernelText&, const CompilerPlaces& = compile
 struct KernelResources {
   int registers = 0, stack_bytes = 0, spill_store_bytes = 0, spill_load_bytes = 0;
 };
-/// Nothing when the log holds no report: NVRTC before 12.1 gives none.
+/// Nothing when the log holds no report.
 std::optional<KernelResources> resources_of(const CompiledKernel&);
 
 }  // namespace flashproof

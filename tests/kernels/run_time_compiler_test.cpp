@@ -275,6 +275,32 @@ TEST(RunTimeCompilerLibrary, SaysWhyThereIsNone) {
   EXPECT_NE(reason.find("libm.so.6 lacks nvrtc"), std::string::npos) << reason;
 }
 
+TEST(KernelResources, AreThoseOfTheKernelNamed) {
+  const auto entry = [](const std::string& name, const std::string& numbers) {
+    return "ptxas info    : Compiling entry function '" + name +
+           "' for 'sm_90a'\nptxas info    : Function properties for " + name + "\nptxas         .     " + numbers +
+           ", used 1 barriers\n";
+  };
+  CompiledKernel kernel;
+  kernel.symbol = "b";
+  kernel.log =
+      entry("a", "8 bytes stack frame, 4 bytes spill stores, 5 bytes spill loads\nptxas info    : Used 30 registers") +
+      entry("b",
+            "16 bytes stack frame, 12 bytes spill stores, 20 bytes spill loads\nptxas info    : Used 255 registers");
+  const auto resources = resources_of(kernel);
+  ASSERT_TRUE(resources);
+  EXPECT_EQ(resources->registers, 255);
+  EXPECT_EQ(resources->stack_bytes, 16);
+  EXPECT_EQ(resources->spill_store_bytes, 12);
+  EXPECT_EQ(resources->spill_load_bytes, 20);
+  for (const char* log :
+       {"", "Compiling entry function 'b'", "Compiling entry function 'b'\nFunction properties for b\nUsed ",
+        "Compiling entry function 'b'\nFunction properties for b\nnone\nUsed 7 registers"}) {
+    kernel.log = log;
+    EXPECT_FALSE(resources_of(kernel)) << log;
+  }
+}
+
 TEST(CompilerPlaces, FollowTheEnvironment) {
   const char* names[] = {"FLASHPROOF_NVRTC", "FLASHPROOF_CACHE", "XDG_CACHE_HOME", "HOME"};
   std::vector<std::optional<std::string>> before;
