@@ -1,6 +1,15 @@
 # Run by the build (cmake -P): writes OUTPUT, the C++ source of kernels/embedded_sources.h's table, from ROOTS (device headers
 # by their path in SOURCE_DIR) and all that they include by quotes, but the simulator, which only the host compiler sees.
+# A file that is in COPIES, too, is taken from there.
 cmake_minimum_required(VERSION 3.25)
+
+function(find_source path source)
+  set(${source} ${SOURCE_DIR}/${path} PARENT_SCOPE)
+  if(DEFINED COPIES AND EXISTS ${COPIES}/${path})
+    set(${source} ${COPIES}/${path} PARENT_SCOPE)
+  endif()
+endfunction()
+
 string(REPLACE "," ";" waiting "${ROOTS}")
 set(paths)
 while(waiting)
@@ -9,7 +18,8 @@ while(waiting)
     continue()
   endif()
   list(APPEND paths ${path})
-  file(STRINGS ${SOURCE_DIR}/${path} includes REGEX "^[ \t]*#[ \t]*include[ \t]*\"")
+  find_source(${path} source)
+  file(STRINGS ${source} includes REGEX "^[ \t]*#[ \t]*include[ \t]*\"")
   list(TRANSFORM includes REPLACE "^[^\"]*\"([^\"]*)\".*$" "\\1")
   list(APPEND waiting ${includes})
 endwhile()
@@ -18,7 +28,8 @@ list(LENGTH paths count)
 
 set(table)
 foreach(path ${paths})
-  file(READ ${SOURCE_DIR}/${path} text)
+  find_source(${path} source)
+  file(READ ${source} text)
   string(APPEND table "    {\"${path}\", R\"device_header(${text})device_header\"},\n")
 endforeach()
 set(content "#include \"kernels/embedded_sources.h\"
