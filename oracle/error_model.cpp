@@ -95,7 +95,7 @@ ArgumentError argument_error(Argument argument, Exponential exponential, double 
 std::pair<double, double> exponential_error(Exponential exponential) {
   switch (exponential) {
     case Exponential::ex2_approx:
-      return {std::exp2(-22.728), 0};
+      return {std::exp2(-22.709), 0};
     case Exponential::exp2f:
     case Exponential::expf:
       return {2.5 * 0x1p-23, 0};
