@@ -193,6 +193,7 @@ Summary summarize(const std::string& directory) {
     Finding& finding = summary.findings[witness.bucket];
     finding.smallest_id = witness.id;
     finding.smallest_text = witness.text;
+    finding.smallest_why = witness.verdict.why;
     finding.replay = witness.replay;
   }
   summary.cells = summary.coverage.summary(capabilities_of(summary.manifest));
@@ -258,6 +259,7 @@ std::string page_of(const Finding& finding) {
                                  finding.count, finding.worst_ratio, finding.why);
   page += "  worst     " + finding.worst_text + "\n";
   if (!finding.smallest_text.empty()) page += "  smallest  " + finding.smallest_text + "\n";
+  if (!finding.smallest_why.empty()) page += "            " + finding.smallest_why + "\n";
   if (!finding.replay.empty()) page += "  replay    " + finding.replay + "\n";
   return page;
 }

@@ -41,7 +41,9 @@ struct Finding {
   std::string bucket, kernel, check, kind;
   int64_t count = 0;
   double worst_ratio = 0;
-  std::string worst_id, worst_text, smallest_id, smallest_text, replay, why;
+  std::string worst_id, worst_text, why;
+  std::string smallest_id, smallest_text, smallest_why;  ///< empty: not reduced
+  std::string replay;                                    ///< the smallest's line, else the worst's
 };
 
 struct Summary {

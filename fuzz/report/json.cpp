@@ -5,16 +5,18 @@ namespace flashproof {
 namespace {
 
 JsonText json_of(const Finding& finding) {
-  return json_object({{"bucket", finding.bucket},
-                      {"kernel", finding.kernel},
-                      {"check", finding.check},
-                      {"kind", finding.kind},
-                      {"cases", finding.count},
-                      {"worst_ratio", finding.worst_ratio},
-                      {"why", finding.why},
-                      {"worst", json_object({{"id", finding.worst_id}, {"case", finding.worst_text}})},
-                      {"smallest", json_object({{"id", finding.smallest_id}, {"case", finding.smallest_text}})},
-                      {"replay", finding.replay}});
+  return json_object(
+      {{"bucket", finding.bucket},
+       {"kernel", finding.kernel},
+       {"check", finding.check},
+       {"kind", finding.kind},
+       {"cases", finding.count},
+       {"worst_ratio", finding.worst_ratio},
+       {"why", finding.why},
+       {"worst", json_object({{"id", finding.worst_id}, {"case", finding.worst_text}})},
+       {"smallest",
+        json_object({{"id", finding.smallest_id}, {"case", finding.smallest_text}, {"why", finding.smallest_why}})},
+       {"replay", finding.replay}});
 }
 
 JsonText json_of(const KernelCount& count) {

@@ -124,6 +124,9 @@ TEST(Report, ReadsTheCampaignOfVersion1) {
   EXPECT_EQ(json["findings"][0]["bucket"], "window_off_by_one.bound.value.L");
   EXPECT_EQ(json["findings"][0]["worst_ratio"], 63703.712194698426);
   EXPECT_EQ(json["findings"][0]["smallest"]["case"], "fp16 q1 k1 d1 window=0,open data=constant_v seed=0");
+  const std::string why = json["findings"][0]["smallest"]["why"];
+  EXPECT_TRUE(why.starts_with("O[b=0 i=0 h=0 c=0] is 0, exactly 2.01757812")) << why;
+  EXPECT_NE(page_of(report.summary).find(why), std::string::npos) << "what the replay line beside it will say";
   EXPECT_EQ(json["worst"]["bf16"]["dV"]["ratio"], 0.908898684378245);
   EXPECT_EQ(json["worst"]["bf16"]["dV"]["id"], "34030d623ca5aae9");
   EXPECT_FALSE(json["worst"]["bf16"]["dV"].contains("error_ulp")) << "not recorded then, so not claimed now";
