@@ -173,11 +173,12 @@ bool is_aligned(const Call& call) { return call.q.aligned && call.k.aligned && c
 int choose_for_call(std::span<const TileConfig> table, int chosen, const Call& call, const flashproof_problem& p,
                     const Config& config) {
   if (is_aligned(call)) return chosen;
-  const int tile_n = table[size_t(chosen)].tile_n;
-  const int n = best(table, p, [&](const TileConfig& entry) {
-    return entry.features == Features::general && entry.tile_n == tile_n && has_tile(entry, config);
-  });
-  check(n >= 0, "no kernel with this tile is compiled for rows that are not aligned to 16 bytes");
+  const auto general = [&](const TileConfig& entry) {
+    return entry.features == Features::general && entry.tile_n == table[size_t(chosen)].tile_n;
+  };
+  int n = best(table, p, [&](const TileConfig& entry) { return general(entry) && has_tile(entry, config); });
+  if (n < 0) n = best(table, p, general);
+  check(n >= 0, "no kernel with this tile_n is compiled for rows that are not aligned to 16 bytes");
   return n;
 }
 

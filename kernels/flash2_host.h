@@ -49,8 +49,9 @@ int choose(std::span<const TileConfig> table, const flashproof_problem&, const C
 /// Whether every row of q, k, v and o begins at a multiple of 16 bytes.
 bool is_aligned(const Call&);
 
-/// For a call that `chosen` was chosen for: itself, or where the call's tensors are not aligned to 16 bytes, the entry with general
-/// features and the same tile_n, so that the bits stay those of the declared Arithmetic. Throws Rejected if there is none.
+/// For a call that `chosen` was chosen for: itself, or where the call's tensors are not aligned to 16 bytes, an entry
+/// with general features and the same tile_n, on which alone bits depend; the tile that the config names, if there is
+/// one. Throws Rejected if there is none.
 int choose_for_call(std::span<const TileConfig> table, int chosen, const Call&, const flashproof_problem&,
                     const Config&);
 

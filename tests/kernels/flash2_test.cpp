@@ -232,6 +232,7 @@ TEST(Flash2, TakesTheGeneralKernelOfTheSameTileOfKeysForUnalignedRows) {
   EXPECT_EQ(flash2::choose_for_call(table, 0, call, SmallCall(in).problem, {}), 0);
   call.v.aligned = 0;
   EXPECT_EQ(flash2::choose_for_call(table, 0, call, SmallCall(in).problem, {}), 3);
+  EXPECT_EQ(flash2::choose_for_call(table, 1, call, SmallCall(in).problem, {64, 64, 2, 4}), 3) << "no such tile";
   EXPECT_THROW(flash2::choose_for_call(table, 2, call, SmallCall(wide).problem, {}), Rejected);
 }
 
