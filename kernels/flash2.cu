@@ -175,9 +175,10 @@ const char* tunables() {
     std::vector<TileConfig> configs;
     for (int32_t dtype : {FLASHPROOF_BF16, FLASHPROOF_FP16, FLASHPROOF_E4M3, FLASHPROOF_E5M2})
       for (const DeviceKernel& each : kernels_of(dtype)) configs.push_back(each.config);
-    std::string reason;
-    const bool compiles = !run_time_compiler(compiler_places(), reason).empty();
-    return "tile=" + tile_values(configs) + (compiles ? "," + random_tiles(random_tile_count) : std::string());
+    std::string values = tile_values(configs), reason;
+    if (!run_time_compiler(compiler_places(), reason).empty())
+      values.append(",").append(random_tiles(random_tile_count));
+    return "tile=" + values;
   }();
   return text.c_str();
 }
