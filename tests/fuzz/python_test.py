@@ -1,0 +1,194 @@
+"""fuzz/python without a GPU: structs against a C compiler's, a plug-in loaded and called, a table of known numbers.
+
+python_test.py ROOT CC PLUGIN      the project's root, a C compiler, sim:flash2 as a plug-in
+"""
+
+import array
+import ctypes
+import math
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT, CC, PLUGIN = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "fuzz/python"))
+import flashproof_kernel as fk  # noqa: E402
+import speed_table  # noqa: E402
+
+STRUCTS = {
+    "flashproof_tensor": fk.Tensor,
+    "flashproof_integers": fk.Integers,
+    "flashproof_conventions": fk.Conventions,
+    "flashproof_problem": fk.Problem,
+    "flashproof_call": fk.Call,
+    "flashproof_kernel": fk.Kernel,
+}
+CONSTANTS = ("ABI", "FP32", "BF16", "FP16", "E4M3", "E5M2", "INT32", "HOST", "CUDA", "OK", "REJECTED", "ERROR")
+NUMBERS = {
+    ctypes.c_int32: "int32_t",
+    ctypes.c_uint32: "uint32_t",
+    ctypes.c_int64: "int64_t",
+    ctypes.c_uint64: "uint64_t",
+    ctypes.c_float: "float",
+}
+
+
+def layout(structs):
+    """{"flashproof_tensor.rank": [offset, size, type]}, "other" for what is no number; {"flashproof_tensor": size}."""
+    told = {name: [ctypes.sizeof(c_struct)] for name, c_struct in structs.items()}
+    for name, c_struct in structs.items():
+        for field, kind in c_struct._fields_:
+            place = getattr(c_struct, field)
+            told[f"{name}.{field}"] = [place.offset, place.size, NUMBERS.get(kind, "other")]
+    return told
+
+
+def compilers_layout(structs):
+    """The same, and the constants, as CC has them."""
+    kinds = ", ".join(f'{name}: "{name}"' for name in NUMBERS.values())
+    lines = [f'printf("{name} %zu\\n", sizeof({name}));' for name in structs]
+    for name, c_struct in structs.items():
+        for field, _ in c_struct._fields_:
+            member = f"(({name}*)0)->{field}"
+            lines.append(
+                f'printf("{name}.{field} %zu %zu %s\\n", offsetof({name}, {field}), sizeof({member}), '
+                f'_Generic({member}, {kinds}, default: "other"));'
+            )
+    lines += [f'printf("{name} %d\\n", (int)FLASHPROOF_{name});' for name in CONSTANTS]
+    with tempfile.TemporaryDirectory() as folder:
+        source, program = pathlib.Path(folder, "layout.c"), str(pathlib.Path(folder, "layout"))
+        source.write_text('#include "kernels/flashproof_kernel.h"\nint main(void) {\n' + "\n".join(lines) + "\n}\n")
+        subprocess.run([CC, "-std=c11", f"-I{ROOT}", str(source), "-o", program], check=True)
+        output = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+    return {
+        words[0]: [int(word) if word.isdecimal() else word for word in words[1:]]
+        for words in map(str.split, output.splitlines())
+    }
+
+
+class LayoutTest(unittest.TestCase):
+    def test_is_the_compilers(self):
+        constants = {name: [getattr(fk, name)] for name in CONSTANTS}
+        self.assertEqual({**layout(STRUCTS), **constants}, compilers_layout(STRUCTS))
+
+    def test_tells_a_wrong_place_and_a_wrong_type(self):
+        class Swapped(ctypes.Structure):
+            _fields_ = [("host", ctypes.c_void_p), ("data", ctypes.c_void_p), ("length", ctypes.c_uint64)]
+
+        wrong = {"flashproof_integers": Swapped}
+        told, right = layout(wrong), compilers_layout(wrong)
+        self.assertEqual(
+            {name for name in told if told[name] != right[name]},
+            {"flashproof_integers." + field for field in ("data", "host", "length")},
+        )
+
+
+def bf16(values):
+    """Of numbers that have a bf16."""
+    return array.array("H", (struct.unpack("<I", struct.pack("<f", x))[0] >> 16 for x in values))
+
+
+def dense(numbers, dtype, shape):
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return fk.tensor(numbers.buffer_info()[0], dtype, fk.HOST, shape, strides)
+
+
+class PluginTest(unittest.TestCase):
+    def setUp(self):
+        self.plugin = fk.Plugin(PLUGIN)
+
+    def test_two_queries_of_two_equal_keys(self):
+        """The first sees one key, so that O = v_0 and L = <q, k> / sqrt(d); the second sees both, half of each."""
+        d = 32
+        q, k = bf16([1] * 2 * d), bf16([0.5] * 2 * d)
+        v = bf16([1 + c / 32 for c in range(d)] + [3 - c / 32 for c in range(d)])
+        o, lse = bf16([math.nan] * 2 * d), array.array("f", [math.nan] * 2)
+        tensors = [dense(each, fk.BF16, (1, 2, 1, d)) for each in (q, k, v, o)] + [dense(lse, fk.FP32, (1, 1, 2))]
+        for config in ("", "tile=" + self.plugin.values("tile")[0]):
+            o[:], lse[:] = bf16([math.nan] * 2 * d), array.array("f", [math.nan] * 2)
+            self.plugin.forward(fk.plain_problem(fk.BF16, 1, 1, 2, d, True), *tensors, config)()
+            self.assertEqual(o, bf16([1 + c / 32 for c in range(d)] + [2] * d))
+            score = 0.5 * d / math.sqrt(d)
+            self.assertAlmostEqual(lse[0], score, delta=1e-6)
+            self.assertAlmostEqual(lse[1], score + math.log(2), delta=1e-6)
+
+    def test_says_what_it_is(self):
+        problem = fk.plain_problem(fk.BF16, 1, 1, 2, 32, False)
+        self.assertEqual((self.plugin.name, self.plugin.kernel.memory), ("sim_flash2", fk.HOST))
+        self.assertIsNone(self.plugin.reason_against(problem))
+        self.assertIn("scores=tc", self.plugin.arithmetic(problem).split())
+        self.assertEqual(self.plugin.values("no_such_tunable"), [])
+
+    def test_refuses_with_the_kernels_reason(self):
+        problem = fk.plain_problem(fk.BF16, 1, 1, 2, 33, False)
+        self.assertIn("head_dim", self.plugin.reason_against(problem))
+        with self.assertRaisesRegex(fk.Refused, "head_dim"):
+            self.plugin.forward(problem, *[fk.Tensor()] * 5)
+
+    def test_what_is_no_plugin_is_unavailable(self):
+        for path in (str(ROOT / "no_such_plugin.so"), str(ROOT / "README.md")):
+            with self.assertRaisesRegex(fk.Unavailable, "cannot load"):
+                fk.Plugin(path)
+
+
+def measured(**changed):
+    """A launch took the kernel 2 ms in the dropped rounds, then 1, 2 and 4 ms, and the peer twice as long."""
+    own = [[[2.0, 0.1, 1000], [2.0, 0.1, 1000]]] * 2 + [[[ms, 0.1, 1000]] * 2 for ms in (1.0, 2.0, 4.0)]
+    theirs = [[[2 * ms, host, None] for ms, host, _ in pair] for pair in own]
+    cell = {"d": 64, "mask": "full", "length": 1024, "flops": 8e11, "kernel": "own", "tile": "64x64x2x4"}
+    judged = {"error_over_tolerance": {"own": 0.5, "peer": 1.0}, "bits": {"status": "pass"}}
+    return {**cell, **judged, "samples": {"own": own, "peer": theirs}, **changed}
+
+
+class SpeedTableTest(unittest.TestCase):
+    def row(self, record):
+        text = speed_table.table([({"multiprocessors": 100}, [record])])
+        header, _, row = ([word.strip() for word in line.split("|")] for line in text.splitlines() if line[:1] == "|")
+        return dict(zip(header, row, strict=True)), text
+
+    def test_medians_and_quartiles_of_the_rounds_that_count(self):
+        """8e11 FLOP in 1, 2, 4 ms are 800, 400, 200 TFLOP/s; in 2 ms at 1 GHz on 100 SMs, 4000 an SM and clock."""
+        row, text = self.row(measured())
+        self.assertEqual(row["own"], "400 (300 to 600)")
+        self.assertEqual(row["peer"], "200 (150 to 300)")
+        self.assertEqual(row["over peer"], "2.00 (2.00 to 2.00)")
+        self.assertEqual((row["MHz"], row["FLOP/SM/clock"], row["output"]), ("1000", "4000", "every bit"))
+        self.assertNotIn("host", text)
+
+    def test_tells_what_is_wrong(self):
+        wrong_peer = {"error_over_tolerance": {"own": 0.5, "peer": 1.01}}
+        for changed, verdict in (
+            ({"bits": None}, "float64"),
+            ({"bits": {"status": "fail"}}, "bits: FAIL"),
+            (wrong_peer, "WRONG: peer"),
+        ):
+            self.assertEqual(self.row(measured(**changed))[0]["output"], verdict)
+            self.assertEqual(speed_table.is_right(measured(**changed)), verdict == "float64")
+
+    def test_tells_a_host_that_is_too_slow(self):
+        slow = [[[1.0, 0.95, None]] * 2] * 4
+        row, text = self.row(measured(samples={"own": slow}))
+        self.assertIn("The host may be what was timed in d 64 full 1024.", text)
+        self.assertEqual((row["MHz"], row["FLOP/SM/clock"]), ("", ""))
+
+
+class AttentionSpeedTest(unittest.TestCase):
+    def exit_code(self, *words):
+        program = [sys.executable, "-B", str(ROOT / "fuzz/python/attention_speed.py"), *words]
+        done = subprocess.run(program, capture_output=True, text=True)
+        self.assertIn("attention_speed", done.stderr)
+        return done.returncode
+
+    def test_exit_codes(self):
+        self.assertEqual(self.exit_code(str(ROOT / "no_such_plugin.so")), 69)
+        self.assertEqual(self.exit_code(), 64)
+        self.assertEqual(self.exit_code("plugin.so", "--dims", "60"), 64)
+        self.assertEqual(self.exit_code("plugin.so", "--rounds", "3"), 64)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
