@@ -133,17 +133,20 @@ Edge edge_of(int64_t length, int64_t tile) {
   return length % tile == 0 ? Edge::multiple : Edge::ragged;
 }
 
-TileShape tile_of(const LoadedKernel& kernel, const std::string& config) {
+std::optional<TileShape> tile_of(const LoadedKernel& kernel, const Problem& like, const std::string& config) {
   constexpr int64_t long_sequence = 1 << 20;
   Problem problem;
+  problem.dtype = like.dtype, problem.head_dim = like.head_dim, problem.value_dim = like.value_dim;
   problem.q.slot = problem.k.slot = long_sequence;
-  Arithmetic arithmetic;
   try {
-    arithmetic = parse_arithmetic(subject_of(kernel, problem, config).arithmetic);
+    const std::string text = subject_of(kernel, problem, config).arithmetic;
+    if (text.empty()) return std::nullopt;
+    const Arithmetic arithmetic = parse_arithmetic(text);
+    const auto edge = [](int64_t tile) { return tile > 0 && tile < long_sequence ? tile : 64; };
+    return TileShape{edge(arithmetic.tile_m), edge(arithmetic.tile_n)};
   } catch (const BadDescription&) {
+    return TileShape{};
   }
-  const auto edge = [](int64_t tile) { return tile > 0 && tile < long_sequence ? tile : 64; };
-  return {edge(arithmetic.tile_m), edge(arithmetic.tile_n)};
 }
 
 bool admits(const Capabilities& kernel, Feature feature) {

@@ -5,6 +5,7 @@
 // feasible cells of a kernel as the whole.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,9 +54,10 @@ Edge edge_of(int64_t length, int64_t tile);
 struct TileShape {
   int64_t m = 64, n = 64;
 };
-/// Tile of the kernel's declared arithmetic for a config; 64 where it declares none (or none that can be had: the case will
-/// say so) or takes all rows or keys at once.
-TileShape tile_of(const LoadedKernel&, const std::string& config);
+/// Tile of the kernel's declared arithmetic for a config and long sequences of the problem's dtype and head dims; 64 where it
+/// takes all rows or keys at once, or where the answer cannot be had (the case will say so). Empty where it declares nothing,
+/// as kernels do for a config that they do not take with these.
+std::optional<TileShape> tile_of(const LoadedKernel&, const Problem&, const std::string& config);
 
 /// What a kernel's table says that it can do, without the kernel.
 struct Capabilities {

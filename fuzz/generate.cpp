@@ -7,6 +7,7 @@
 
 #include <rapidcheck.h>
 
+#include "fuzz/case_sizes.h"
 #include "reference/errors.h"
 #include "reference/safetensors.h"
 
@@ -132,8 +133,16 @@ int64_t length_of(Edge edge, int64_t tile) {
 
 int64_t draw_length(int64_t tile) { return length_of(Edge(*inRange(0, edge_count)), tile); }
 
-void draw_dims(Problem& p, const LoadedKernel& kernel, const FeatureSet& on) {
-  const int64_t multiple = std::max<int64_t>(1, kernel.table->head_dim_multiple);
+bool is_on_gpu(const LoadedKernel& kernel) { return kernel.table->memory == FLASHPROOF_CUDA; }
+
+/// Head dims are multiples of it. A kernel that asks for multiples of 8 wants rows of whole 16 bytes, which are 16 elements in
+/// fp8; now and then one draws what it may then refuse.
+int64_t draw_dim_multiple(const LoadedKernel& kernel, DType dtype) {
+  const int64_t declared = std::max<int64_t>(1, kernel.table->head_dim_multiple);
+  return declared == 8 && format_of(dtype).bits == 8 && !chance(3) ? 16 : declared;
+}
+
+void draw_dims(Problem& p, const LoadedKernel& kernel, int64_t multiple, const FeatureSet& on) {
   const int64_t largest = kernel.table->max_head_dim > 0 ? kernel.table->max_head_dim : 256;
   std::vector<int64_t> dims;
   for (const int64_t d : {1, 8, 16, 24, 32, 40, 64, 80, 96, 128, 160, 192, 256})
@@ -159,6 +168,46 @@ void draw_side(Lengths& side, int64_t batch, int64_t tile, bool packed, bool use
     const int64_t slot = packed ? side.packed[b] : side.slot;
     side.used.push_back(chance(30) ? slot : std::min(slot, draw_length(tile)));
   }
+}
+
+/// How long a case is against the tile: any edge of it; at least 3 tiles of keys and 2 of rows, so that what a kernel carries from
+/// tile to tile, and its buffers' turns, matter; at least 4096 keys.
+enum class Extent { any, several_tiles, long_keys };
+constexpr int64_t long_keys = 4096;
+
+/// About one half, one half and, where a GPU carries it out, one in 70. `work` is what a case may cost.
+Extent draw_extent(const LoadedKernel& kernel, const TileShape& tile, int64_t least_dim, double work) {
+  const int thousandth = *inRange(0, 1000);
+  if (thousandth < (is_on_gpu(kernel) ? 14 : 1)) return Extent::long_keys;
+  const bool affordable = double(tile.m + 1) * double(2 * tile.n + 1) * 2 * double(least_dim) <= work;
+  return affordable && thousandth < 550 ? Extent::several_tiles : Extent::any;
+}
+
+/// Gives entry b the length, and its slot at least that.
+void set_length(Lengths& side, int64_t b, int64_t length) {
+  const int64_t room = length + (side.used.empty() || chance(30) ? 0 : *inRange<int64_t>(1, 9));
+  if (!side.packed.empty())
+    side.packed[b] = room;
+  else
+    side.slot = side.used.empty() ? room : std::max(room, *std::max_element(side.used.begin(), side.used.end()));
+  if (!side.used.empty()) side.used[b] = length;
+}
+
+/// More than `least` tiles, at most three tiles more; rather few, which leaves work for head dims.
+int64_t draw_beyond(int64_t least, int64_t tile) {
+  const auto more = [] { return *inRange<int64_t>(0, 3); };
+  return tile * (least + std::min(more(), more())) + one_of<int64_t>({1, tile, *inRange<int64_t>(1, tile + 1)});
+}
+
+/// Makes one of the first two entries (fit() may take the others away) as long as the extent says.
+void lengthen(Problem& p, const TileShape& tile, Extent extent, const FeatureSet& on) {
+  if (extent == Extent::any) return;
+  const int64_t b = *inRange<int64_t>(0, std::min<int64_t>(p.batch, 2));
+  if (extent == Extent::long_keys)
+    return set_length(p.k, b, one_of<int64_t>({long_keys, long_keys + 1, *inRange(long_keys, 2 * long_keys)}));
+  const int64_t keys = draw_beyond(2, tile.n);
+  set_length(p.k, b, keys);
+  set_length(p.q, b, std::max(draw_beyond(1, tile.m), on[int(Feature::short_keys)] ? keys + 1 : 0));
 }
 
 void draw_lengths(Problem& p, const TileShape& tile, const FeatureSet& on) {
@@ -233,17 +282,27 @@ void draw_memory(Problem& p, const TileShape& tile, const FeatureSet& on) {
   }
 }
 
-double work_of(const Problem& p) {
-  double pairs = 0;
-  for (int64_t b = 0; b < p.batch; ++b) pairs += double(used_length(p.q, b)) * double(used_length(p.k, b));
-  return pairs * double(p.heads) * double(p.head_dim + p.value_dim) * (has_backward(p) ? 3.5 : 1);
+/// A forward has two products of matrices, its backward five more.
+double work_of(const Problem& p) { return forward_multiply_adds(p) * (has_backward(p) ? 3.5 : 1); }
+
+void shorten(Lengths& side, int64_t most) {
+  side.slot = std::min(side.slot, most);
+  for (int64_t& n : side.packed) n = std::min(n, most);
+  for (int64_t& n : side.used) n = std::min(n, most);
 }
 
-/// Cuts heads, then head dims, until the case costs what it may; lengths stay, since they are what tile edges are about.
-void fit(Problem& p, const LoadedKernel& kernel, double budget) {
+/// Cuts heads and entries, then head dims, until the case costs what it may; lengths stay, since they are what tile edges are
+/// about, but for the rows that see thousands of keys.
+void fit(Problem& p, int64_t multiple, Extent extent, double budget) {
+  constexpr int64_t least_rows = 16;
   const int64_t group = p.heads / p.kv_heads;
   while (work_of(p) > budget && p.kv_heads > 1) p.kv_heads -= 1, p.heads = group * p.kv_heads;
-  const int64_t multiple = std::max<int64_t>(1, kernel.table->head_dim_multiple);
+  while (work_of(p) > budget && p.heads > 2) p.heads -= 1;
+  for (; work_of(p) > budget && p.batch > 2; --p.batch)
+    for (std::vector<int64_t>* list : {&p.q.packed, &p.q.used, &p.k.packed, &p.k.used})
+      if (!list->empty()) list->pop_back();
+  if (extent == Extent::long_keys && work_of(p) > budget)
+    shorten(p.q, std::max(least_rows, int64_t(double(max_used_length(p.q, p.batch)) * budget / work_of(p))));
   const auto halve = [&](int64_t& d) { d = std::max(multiple, d / 2 / multiple * multiple); };
   for (int step = 0; step < 8 && work_of(p) > budget; ++step) {
     const bool same = p.head_dim == p.value_dim;
@@ -255,18 +314,34 @@ void fit(Problem& p, const LoadedKernel& kernel, double budget) {
   }
 }
 
-Problem draw_problem(const LoadedKernel& kernel, const TileShape& tile, double work) {
-  Problem p;
+/// A config, and a tile that the kernel has for it. A few draws: kernels have not every tile for every head dim.
+void draw_tile(const LoadedKernel& kernel, Drawn& drawn) {
+  const std::vector<Tunable> tunables = parse_tunables(kernel);
+  std::optional<TileShape> tile;
+  for (int attempt = 0; attempt < 3 && !tile; ++attempt) {
+    drawn.config = draw_config(tunables);
+    tile = tile_of(kernel, drawn.c.problem, drawn.config);
+  }
+  drawn.tile = tile.value_or(TileShape{});
+}
+
+void draw_problem(const LoadedKernel& kernel, double work, Drawn& drawn) {
+  Problem& p = drawn.c.problem;
+  const TileShape& tile = drawn.tile;
   const FeatureSet on = draw_features(kernel);
   p.dtype = draw_dtype(kernel, on);
+  const int64_t multiple = draw_dim_multiple(kernel, p.dtype);
+  draw_dims(p, kernel, multiple, on);
+  draw_tile(kernel, drawn);
+  const Extent extent = draw_extent(kernel, tile, multiple, work);
   draw_lengths(p, tile, on);
-  if (on[int(Feature::short_keys)]) shorten_keys(p, tile);
-  draw_dims(p, kernel, on);
+  lengthen(p, tile, extent, on);
+  if (on[int(Feature::short_keys)] && extent != Extent::long_keys) shorten_keys(p, tile);
   draw_mask(p, tile, on);
   draw_modifiers(p, on);
   draw_memory(p, tile, on);
-  fit(p, kernel, chance(2) ? 10 * work : work);
-  return p;
+  const bool large = extent == Extent::long_keys || chance(is_on_gpu(kernel) ? 10 : 2);
+  fit(p, multiple, extent, large ? 10 * work : work);
 }
 
 Recipe draw_recipe(uint64_t seed) {
@@ -302,13 +377,8 @@ void fit_to_file(Case& c, const FileData& file) {
   p.value_dim = v[2];
   p.heads = q[0];
   p.kv_heads = k[0];
-  const auto clamp = [](Lengths& side, int64_t most) {
-    side.slot = std::min(side.slot, most);
-    for (int64_t& n : side.packed) n = std::min(n, most);
-    for (int64_t& n : side.used) n = std::min(n, most);
-  };
-  clamp(p.q, q[1]);
-  clamp(p.k, k[1]);
+  shorten(p.q, q[1]);
+  shorten(p.k, k[1]);
   c.file = file;
   c.file.first_row = *inRange<int64_t>(0, q[1]);
   c.file.first_key = *inRange<int64_t>(0, k[1]);
@@ -343,13 +413,12 @@ Drawn generate(const LoadedKernel& kernel, const Range& range, uint64_t campaign
   const std::lock_guard lock(drawing);
   const rc::Random geometry(stream_seed(campaign_seed, index, 0));
   const rc::Random data(stream_seed(campaign_seed, index, 1));
-  Drawn drawn;
   const auto draw_geometry = rc::gen::exec([&] {
-    drawn.config = draw_config(parse_tunables(kernel));
-    drawn.tile = tile_of(kernel, drawn.config);
-    return draw_problem(kernel, drawn.tile, range.work);
+    Drawn shape;
+    draw_problem(kernel, range.work, shape);
+    return shape;
   });
-  drawn.c.problem = draw_geometry(geometry, 100).value();
+  Drawn drawn = draw_geometry(geometry, 100).value();
   const auto draw_data = rc::gen::exec([&] {
     Recipe recipe = draw_recipe(stream_seed(campaign_seed, index, 2));
     if (range.files.empty()) return recipe;

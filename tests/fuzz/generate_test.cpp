@@ -76,6 +76,88 @@ TEST(Generate, KeepsTheCostNearTheRange) {
   EXPECT_LT(largest, 5e6);
 }
 
+/// Of 4000 cases, so that a share of one half is known within 0.024 (three standard deviations), one of 0.014 within 0.006.
+struct Shares {
+  double several_tiles = 0;  ///< of the tile that was drawn: at least 3 of keys and 2 of rows in one entry
+  double long_keys = 0;      ///< at least 4096 keys
+  double rejected = 0;
+};
+Shares shares_of(const LoadedKernel& kernel, double work = Range{}.work) {
+  constexpr double part = 1.0 / 4000;
+  Shares shares;
+  for (uint64_t index = 0; index < 4000; ++index) {
+    const Drawn drawn = generate(kernel, Range{work, {}}, 12, index);
+    const Problem& p = drawn.c.problem;
+    bool several = false;
+    for (int64_t b = 0; b < p.batch; ++b)
+      several |= used_length(p.q, b) > drawn.tile.m && used_length(p.k, b) > 2 * drawn.tile.n;
+    shares.several_tiles += several * part;
+    shares.long_keys += (max_used_length(p.k, p.batch) >= 4096) * part;
+    std::string reason;
+    shares.rejected += !supports(kernel, p, drawn.config, reason) * part;
+  }
+  return shares;
+}
+
+TEST(Generate, HalfOfTheCasesHaveSeveralTiles) {
+  for (const char* name : {"sim:flash2", "cpu:flash2", "cpu:decode"}) {
+    const Shares shares = shares_of(load_kernel(name));
+    EXPECT_GT(shares.several_tiles, 0.5) << name;
+    EXPECT_LT(shares.several_tiles, 0.65) << name;
+    EXPECT_LT(shares.long_keys, 0.004) << name;
+    EXPECT_LT(shares.rejected, 0.03) << name;
+  }
+}
+
+TEST(Generate, NowAndThenDrawsHeadDimsThatAKernelOfWholeRowsRefusesInFp8) {
+  const Shares shares = shares_of(load_kernel("sim:flash2"));
+  EXPECT_GT(shares.rejected, 0);
+}
+
+TEST(Generate, GivesUpSeveralTilesWhereTheyCostTooMuch) {
+  // cpu:standard takes all rows and keys at once and is drawn for tiles of 64 x 64: at least 65 x 129 x 2 multiply-adds.
+  EXPECT_LT(shares_of(load_kernel("cpu:standard"), 1e4).several_tiles, 0.2);
+  EXPECT_GT(shares_of(load_kernel("cpu:standard"), 1e5).several_tiles, 0.5);
+}
+
+/// A kernel of a GPU, so far as the drawing of cases sees it: with the tile that its config names, or 128 x 64.
+flashproof_kernel device_kernel() {
+  flashproof_kernel table = *load_kernel("sim:flash2").table;
+  table.memory = FLASHPROOF_CUDA;
+  table.tunables = "tile=64x64,128x64,128x128,64x256,256x128";
+  table.supports = [](const flashproof_problem*, const char*, char*, size_t) { return FLASHPROOF_OK; };
+  table.arithmetic = [](const flashproof_problem*, const char* config) { return *config ? config : "tile=128x64"; };
+  return table;
+}
+
+TEST(Generate, OneInAHundredOfAGpuKernelHas4096Keys) {
+  const flashproof_kernel table = device_kernel();
+  const Shares shares = shares_of({"gpu", "", "", &table});
+  EXPECT_GT(shares.several_tiles, 0.5);
+  EXPECT_LT(shares.several_tiles, 0.65);
+  EXPECT_GT(shares.long_keys, 0.01);
+  EXPECT_LT(shares.long_keys, 0.02);
+}
+
+TEST(Generate, PrefersConfigsThatTheKernelHasForTheHeadDims) {
+  flashproof_kernel table = device_kernel();
+  table.tunables = "tile=64x64,32x32";
+  table.arithmetic = [](const flashproof_problem* p, const char* config) {
+    const bool taken = *config == 0 || p->head_dim <= 64 || std::string(config) == "tile=32x32";
+    return !taken ? "" : *config ? config : "tile=64x64";
+  };
+  const LoadedKernel kernel{"gpu", "", "", &table};
+  int wide = 0, refused = 0;
+  for (uint64_t index = 0; index < 2000; ++index) {
+    const Drawn drawn = generate(kernel, Range{1e9, {}}, 12, index);
+    wide += drawn.c.problem.head_dim > 64;
+    refused += drawn.c.problem.head_dim > 64 && drawn.config == "tile=64x64";
+  }
+  EXPECT_GT(wide, 200);
+  EXPECT_GT(refused, 0) << "what a kernel refuses is drawn, too";
+  EXPECT_LT(refused, 0.3 * wide) << "of one draw it would be 2/3 x 7/8, of three it is the third power";
+}
+
 TEST(Generate, RefusesTunablesThatAreNoneOrTooMany) {
   flashproof_kernel table = {};
   const LoadedKernel kernel{"mine", "", "", &table};
