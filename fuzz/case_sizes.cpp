@@ -14,11 +14,11 @@ constexpr int64_t many_keys = 4096;
 
 int64_t tiles(int64_t length, int64_t tile) { return (length + tile - 1) / tile; }
 
-CaseSizes::Quartiles quartiles_of(std::vector<double> values) {
-  if (values.empty()) return {};
+std::optional<CaseSizes::Quartiles> quartiles_of(std::vector<double> values) {
+  if (values.empty()) return std::nullopt;
   std::sort(values.begin(), values.end());
   const auto at = [&](size_t quarters) { return values[quarters * (values.size() - 1) / 4]; };
-  return {at(0), at(1), at(2), at(3), at(4)};
+  return CaseSizes::Quartiles{at(0), at(1), at(2), at(3), at(4)};
 }
 
 }  // namespace
@@ -73,7 +73,8 @@ CaseSizes::Summary CaseSizes::summary() const {
 
 std::string shares_of(const CaseSizes::Summary& s) {
   const auto share = [](int64_t part, int64_t whole) {
-    return fmt::format("{} of {} cases ({:.1f} %)", part, whole, whole == 0 ? 0 : 100.0 * double(part) / double(whole));
+    const std::string count = fmt::format("{} of {} cases", part, whole);
+    return whole == 0 ? count : count + fmt::format(" ({:.1f} %)", 100.0 * double(part) / double(whole));
   };
   return "3 or more tiles of keys and 2 of rows: " + share(s.several_tiles, s.tiled) +
          "; 4096 or more keys: " + share(s.long_keys, s.cases);

@@ -5,6 +5,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,7 @@ class CaseSizes {
     int64_t cases = 0, tiled = 0;  ///< those with a declared tile, to which the tiles and `several_tiles` refer
     int64_t several_tiles = 0;     ///< with an entry of at least 3 tiles of keys and 2 of rows
     int64_t long_keys = 0;         ///< with at least 4096 keys
-    std::array<Quartiles, measure_count> quartiles{};  ///< by Measure; 0 where there was no case
+    std::array<std::optional<Quartiles>, measure_count> quartiles;  ///< by Measure; empty where no case has it
   };
   /// A quartile is the value at place floor(q (n - 1)) of n in ascending order.
   Summary summary() const;

@@ -238,9 +238,10 @@ std::string table_of_sizes(const Summary& s) {
   std::string table = fmt::format("{:<16}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "sizes of cases", "least", "25 %", "median",
                                   "75 %", "largest");
   for (int m = 0; m < measure_count; ++m) {
-    const CaseSizes::Quartiles& q = sizes.quartiles[size_t(m)];
-    table += fmt::format("  {:<14}{:>10.4g}{:>10.4g}{:>10.4g}{:>10.4g}{:>10.4g}\n", title_of(Measure(m)), q.least,
-                         q.lower, q.median, q.upper, q.largest);
+    const auto& q = sizes.quartiles[size_t(m)];
+    if (!q) continue;
+    table += fmt::format("  {:<14}{:>10.4g}{:>10.4g}{:>10.4g}{:>10.4g}{:>10.4g}\n", title_of(Measure(m)), q->least,
+                         q->lower, q->median, q->upper, q->largest);
   }
   return table + "  " + shares_of(sizes) + "\n";
 }

@@ -70,8 +70,8 @@ JsonText json_of(const CaseSizes::Summary& sizes) {
                                      {"several_tiles", sizes.several_tiles},
                                      {"long_keys", sizes.long_keys}};
   for (int m = 0; m < measure_count; ++m) {
-    const CaseSizes::Quartiles& q = sizes.quartiles[size_t(m)];
-    members.push_back({name_of(Measure(m)), json_array({q.least, q.lower, q.median, q.upper, q.largest})});
+    const auto& q = sizes.quartiles[size_t(m)];
+    if (q) members.push_back({name_of(Measure(m)), json_array({q->least, q->lower, q->median, q->upper, q->largest})});
   }
   return json_object(members);
 }

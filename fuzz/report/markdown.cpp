@@ -56,9 +56,10 @@ std::string table_of_sizes(const Summary& s) {
   if (sizes.cases == 0) return "";
   std::string table = "| size of a case | least | 25 % | median | 75 % | largest |\n|---|--:|--:|--:|--:|--:|\n";
   for (int m = 0; m < measure_count; ++m) {
-    const CaseSizes::Quartiles& q = sizes.quartiles[size_t(m)];
-    table += fmt::format("| {} | {:.4g} | {:.4g} | {:.4g} | {:.4g} | {:.4g} |\n", title_of(Measure(m)), q.least,
-                         q.lower, q.median, q.upper, q.largest);
+    const auto& q = sizes.quartiles[size_t(m)];
+    if (!q) continue;
+    table += fmt::format("| {} | {:.4g} | {:.4g} | {:.4g} | {:.4g} | {:.4g} |\n", title_of(Measure(m)), q->least,
+                         q->lower, q->median, q->upper, q->largest);
   }
   return table + "\n" + shares_of(sizes) + ".\n";
 }
