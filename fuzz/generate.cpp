@@ -175,7 +175,8 @@ void draw_side(Lengths& side, int64_t batch, int64_t tile, bool packed, bool use
 enum class Extent { any, several_tiles, long_keys };
 constexpr int64_t long_keys = 4096;
 
-/// About one half, one half and, where a GPU carries it out, one in 70. `work` is what a case may cost.
+/// Several tiles in half of the cases, where `work` affords the fewest in the least head dim; long keys in one of 1000, on a GPU
+/// in one of 70, so that one of 100 has them when some are rejected.
 Extent draw_extent(const LoadedKernel& kernel, const TileShape& tile, int64_t least_dim, double work) {
   const int thousandth = *inRange(0, 1000);
   if (thousandth < (is_on_gpu(kernel) ? 14 : 1)) return Extent::long_keys;
@@ -195,8 +196,9 @@ void set_length(Lengths& side, int64_t b, int64_t length) {
 
 /// More than `least` tiles, at most three tiles more; rather few, which leaves work for head dims.
 int64_t draw_beyond(int64_t least, int64_t tile) {
-  const auto more = [] { return *inRange<int64_t>(0, 3); };
-  return tile * (least + std::min(more(), more())) + one_of<int64_t>({1, tile, *inRange<int64_t>(1, tile + 1)});
+  const auto draw = [] { return *inRange<int64_t>(0, 3); };
+  const int64_t whole = least + std::min(draw(), draw());
+  return whole * tile + one_of<int64_t>({1, tile, *inRange<int64_t>(1, tile + 1)});
 }
 
 /// Makes one of the first two entries (fit() may take the others away) as long as the extent says.
