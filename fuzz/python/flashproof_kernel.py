@@ -7,6 +7,7 @@ compiler's.
 
 import ctypes
 import math
+import os
 
 ABI = 1
 FP32, BF16, FP16, E4M3, E5M2, INT32 = range(6)
@@ -123,7 +124,7 @@ class Plugin:
 
     def __init__(self, path):
         try:
-            entry = ctypes.CDLL(path).flashproof_kernel_entry
+            entry = ctypes.CDLL(os.path.abspath(path)).flashproof_kernel_entry
         except (OSError, AttributeError) as error:
             raise Unavailable(f"cannot load {path}: {error}") from error
         entry.argtypes, entry.restype = [ctypes.c_uint32], ctypes.POINTER(Kernel)
