@@ -11,7 +11,7 @@ dropped. What is told is the median over rounds, with the quartiles, of TFLOP/s 
 round. The GPU runs back to back: rates are sustained ones. FLOP are 4 B H S^2 d, half of that if causal. Of several
 tiles, the fastest by samples of its own is timed.
 
-Outputs are those of the timed launches; attention_check.py says what is asked of them.
+The plug-in's output is that of the last timed launch; attention_check.py says what is asked of it and of the peers'.
 """
 
 import argparse
@@ -40,7 +40,7 @@ except ImportError:
 
 TOKENS, HIDDEN = 16384, 2048
 DEVICE = "cuda"
-FINDING, USAGE, UNAVAILABLE = 1, 64, 69  # exit codes (fuzz/README.md)
+FINDING, USAGE, UNAVAILABLE, INTERNAL = 1, 64, 69, 70  # exit codes (fuzz/README.md)
 
 
 class Cell(typing.NamedTuple):
@@ -336,6 +336,9 @@ def main(words):
     except (fk.Unavailable, OSError) as error:
         print(f"attention_speed: {error}", file=sys.stderr)
         return UNAVAILABLE
+    except RuntimeError as error:  # of CUDA, PyTorch or the kernel
+        print(f"attention_speed: {error}", file=sys.stderr)
+        return INTERNAL
 
 
 if __name__ == "__main__":
