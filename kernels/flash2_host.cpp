@@ -54,14 +54,16 @@ int best(std::span<const TileConfig> table, const flashproof_problem& p, Accept 
 }
 
 void parse_tile(std::string_view text, Config& config) {
+  constexpr int most = 1024;  // more is never feasible, and products of such numbers are still ints
   int* const numbers[] = {&config.tile_m, &config.tile_n, &config.stages, &config.warps};
   const char *at = text.data(), *end = at + text.size();
   for (int* number : numbers) {
     const auto [stop, error] = std::from_chars(at, end, *number);
     const bool is_last = number == numbers[3];
-    if (error != std::errc() || *number < 1 || (is_last ? stop != end : stop == end || *stop != 'x'))
-      throw Rejected("config 'tile=" + std::string(text) + "': a tile is MxNxSTAGESxWARPS, e.g. 128x64x2x4");
-    at = stop + 1;
+    if (error != std::errc() || *number < 1 || *number > most || (is_last ? stop != end : stop == end || *stop != 'x'))
+      throw Rejected("config 'tile=" + std::string(text) +
+                     "': a tile is MxNxSTAGESxWARPS, each from 1 to 1024, e.g. 128x64x2x4");
+    if (!is_last) at = stop + 1;
   }
 }
 
@@ -119,12 +121,15 @@ std::string tile_values(std::span<const TileConfig> table) {
 
 Config parse_config(const char* text, bool is_simulated) {
   Config config;
+  std::set<std::string_view> keys;
   std::string_view rest = text == nullptr ? "" : text;
   while (!rest.empty()) {
     const size_t end = rest.find_first_of(", ");
     const std::string_view word = rest.substr(0, end);
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     if (word.empty()) continue;
+    if (!keys.insert(word.substr(0, word.find('='))).second)
+      throw Rejected("config '" + std::string(word) + "': the key stands there twice");
     if (word.starts_with("tile=")) {
       parse_tile(word.substr(5), config);
     } else if (is_simulated && word.starts_with("schedule=")) {
