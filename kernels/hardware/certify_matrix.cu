@@ -124,9 +124,16 @@ struct Wgmma {
     take_rows<products>(a, rows_of_a + thread / 32 * 16 * products, thread % 32 / 4, thread % 4);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     block_barrier();
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    // The registers are operands of what comes before and after, so that nothing touches them while the product runs.
+    asm volatile("wgmma.fence.sync.aligned;"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+r"(a[0]), "+r"(a[1]), "+r"(a[2]), "+r"(a[3])
+                 :
+                 : "memory");
     wgmma<A, B, shared_a>(c, a, matrix_descriptor(a_cores), matrix_descriptor(b_cores));
-    asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::: "memory");
+    asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 :
+                 : "memory");
 #endif
   }
 };
