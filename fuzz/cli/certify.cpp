@@ -1,4 +1,5 @@
 // `certify`: the models of the hardware's arithmetic against the GPU of this machine, as a certificate.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -75,7 +76,11 @@ void print(const Certificate& certificate) {
   if (!certificate.alternatives.empty()) fmt::print("\n  other rules for what differs\n");
   for (const Alternative& a : certificate.alternatives)
     fmt::print("  {:<36} {:<60} {:>11} of {}\n", a.model, a.rule, a.mismatches, a.inputs);
-  fmt::print("\n{}\n", certificate.holds() ? "every model agrees with this GPU" : "a model differs from this GPU");
+  const auto skipped = std::count_if(certificate.checks.begin(), certificate.checks.end(),
+                                     [](const ModelCheck& c) { return !c.skipped.empty(); });
+  fmt::print("\n{}{}\n",
+             certificate.holds() ? "every model compared agrees with this GPU" : "a model differs from this GPU",
+             skipped > 0 ? fmt::format("; {} skipped", skipped) : "");
 }
 
 int certify_verb(const Options& o) {
