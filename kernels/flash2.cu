@@ -1,5 +1,6 @@
-// gpu:flash2: the launcher of FlashAttention 2 forward (kernels/flash2_forward.cuh), for chips from sm_80 on; fp8 from sm_89 on.
-// A tile that the config names and the table lacks is compiled at run time, where there is NVRTC (kernels/flash2_run_time.h).
+// gpu:flash2: the launcher of FlashAttention 2 forward (kernels/flash2_forward.cuh), for chips from sm_80 on; fp8 from
+// sm_89 on. A tile that the config names and the table lacks is compiled at run time, where there is NVRTC
+// (kernels/flash2_run_time.h).
 #include <cstdio>
 #include <vector>
 

@@ -1,9 +1,10 @@
-// What the launchers of FlashAttention 2 share, on the GPU and on the simulated multiprocessor: which problems are taken, which
-// TileConfig of a table carries one out, the Arithmetic that it has then, and the call as the kernel gets it.
+// What the launchers of FlashAttention 2 share, on the GPU and on the simulated multiprocessor: which problems are
+// taken, which TileConfig of a table carries one out, the Arithmetic that it has then, and the call as the kernel gets
+// it.
 //
-// Choice of the TileConfig. Of those in the table that hold the problem's dtype and dims, have the features it needs and, if the config
-// says `tile=MxNxSTAGESxWARPS`, that tile: the least features, then the least padding, then no more than half of the rows idle (or else
-// the fewest rows); the first in the table of what is left.
+// Choice of the TileConfig. Of those in the table that hold the problem's dtype and dims, have the features it needs
+// and, if the config says `tile=MxNxSTAGESxWARPS`, that tile: the least features, then the least padding, then no more
+// than half of the rows idle (or else the fewest rows); the first in the table of what is left.
 #pragma once
 #include <span>
 #include <stdexcept>
@@ -31,7 +32,8 @@ std::string tile_name(const TileConfig&);
 /// The tiles of a table, each once and the smallest first, as values of the tunable `tile`: "16x32x2x1,64x64x2x4".
 std::string tile_values(std::span<const TileConfig> table);
 
-/// Throws Rejected for another key or value. `schedule`, the seed of the simulated multiprocessor, only where it `is_simulated`.
+/// Throws Rejected for another key or value. `schedule`, the seed of the simulated multiprocessor, only where it
+/// `is_simulated`.
 Config parse_config(const char* text, bool is_simulated);
 
 /// Throws Rejected for what no TileConfig carries out.

@@ -11,20 +11,20 @@ namespace flashproof::flash2 {
 /// The kernel of kernels/flash2_forward.cuh with this TileConfig, as text for the compiler. It takes a Call.
 KernelText kernel_text(const TileConfig&, const std::string& architecture);
 
-/// For a tile that the config names and no table holds. Both dims are padded to 64, 128 or 256, so that few kernels serve many
-/// problems. Throws Rejected with the reason where it is not feasible.
+/// For a tile that the config names and no table holds. Both dims are padded to 64, 128 or 256, so that few kernels
+/// serve many problems. Throws Rejected with the reason where it is not feasible.
 TileConfig run_time_config(const flashproof_problem&, const Config&, Features);
 
-/// The kernel of this TileConfig on the device, whose context must be current: compiled and loaded when it is first asked for in this
-/// process. Throws as compile_kernel and load_kernel do. Safe to call from several threads.
+/// The kernel of this TileConfig on the device, whose context must be current: compiled and loaded when it is first
+/// asked for in this process. Throws as compile_kernel and load_kernel do. Safe to call from several threads.
 const LaunchableKernel& run_time_kernel(const TileConfig&, int device);
 
-/// Every field drawn: 1 to 8 warps of 16 or 32 rows, up to 256 keys, 2 to 5 stages, any format of the tensor core, any padded dims,
-/// which differ in a quarter of the draws. Not always feasible. A pure function (Philox).
+/// Every field drawn: 1 to 8 warps of 16 or 32 rows, up to 256 keys, 2 to 5 stages, any format of the tensor core, any
+/// padded dims, which differ in a quarter of the draws. Not always feasible. A pure function (Philox).
 TileConfig random_config(uint64 seed, uint64 index);
 
-/// How many tiles a fuzzer draws from besides those ahead of time: with four formats, two feature sets and three paddings of dims they
-/// are fewer than 200 kernels.
+/// How many tiles a fuzzer draws from besides those ahead of time: with four formats, two feature sets and three
+/// paddings of dims they are fewer than 200 kernels.
 constexpr int random_tile_count = 10;
 
 /// Values of the tunable `tile` that are feasible for bf16, dims of 128 and general features: "64x48x2x4,...", drawn by

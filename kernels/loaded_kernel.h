@@ -1,5 +1,6 @@
-// Machine code of the run-time compiler on the GPU, through the driver alone (CUDA Driver API reference, modules 6.5, 6.12, 6.23).
-// The calling thread's current context is meant throughout, which the kernels' callers set. What is loaded stays loaded.
+// Machine code of the run-time compiler on the GPU, through the driver alone (CUDA Driver API reference, modules 6.5,
+// 6.12, 6.23). The calling thread's current context is meant throughout, which the kernels' callers set. What is loaded
+// stays loaded.
 #pragma once
 #include <string>
 
@@ -15,12 +16,12 @@ struct LaunchableKernel {
   void* function = nullptr;
   unsigned shared_bytes = 0;
 };
-/// `shared_bytes` of dynamic shared memory for a block. Throws UnavailableError as above, std::runtime_error with the driver's message
-/// for code that the device does not take.
+/// `shared_bytes` of dynamic shared memory for a block. Throws UnavailableError as above, std::runtime_error with the
+/// driver's message for code that the device does not take.
 LaunchableKernel load_kernel(const CompiledKernel&, unsigned shared_bytes);
 
-/// Enqueues a grid of blocks of so many threads on the stream. `parameter` points to the kernel's only one. Throws std::runtime_error
-/// with the driver's message.
+/// Enqueues a grid of blocks of so many threads on the stream. `parameter` points to the kernel's only one. Throws
+/// std::runtime_error with the driver's message.
 void launch_kernel(const LaunchableKernel&, const unsigned (&grid)[3], unsigned threads, const void* parameter,
                    void* stream);
 

@@ -81,7 +81,8 @@ std::vector<std::string> options_of(const KernelText& kernel) {
           "--device-as-default-execution-space", "--ptxas-options=-v"};
 }
 
-/// Names all that the machine code follows from. Each part is preceded by its length, so that no two lists read the same.
+/// Names all that the machine code follows from. Each part is preceded by its length, so that no two lists read the
+/// same.
 std::string key_of(const KernelText& kernel, const std::vector<std::string>& options, const std::string& version) {
   std::string all;
   const auto add = [&](std::string_view part) { all.append(std::to_string(part.size())).append(":").append(part); };

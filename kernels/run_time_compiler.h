@@ -1,9 +1,10 @@
 // Kernels compiled at run time: one instantiation of a kernel template becomes machine code of one chip, by NVRTC.
 //
-// NVRTC (CUDA Toolkit, 12.0 or later) is opened when it is first asked for and never linked. The headers that a kernel may
-// include are part of the program (kernels/embedded_sources.h), so no source tree and no CUDA header is needed. Contraction
-// is off, as everywhere: a*b+c rounds twice. Machine code is kept by content: what was compiled once from the same text,
-// headers, options and version of NVRTC is read back. Safe to call from several threads and processes at once.
+// NVRTC (CUDA Toolkit, 12.0 or later) is opened when it is first asked for and never linked. The headers that a kernel
+// may include are part of the program (kernels/embedded_sources.h), so no source tree and no CUDA header is needed.
+// Contraction is off, as everywhere: a*b+c rounds twice. Machine code is kept by content: what was compiled once from
+// the same text, headers, options and version of NVRTC is read back. Safe to call from several threads and processes at
+// once.
 #pragma once
 #include <optional>
 #include <string>

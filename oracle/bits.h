@@ -1,5 +1,6 @@
-// The bits that a kernel of known Arithmetic must give: FlashAttention 2's forward (reference/flash2.h) run with the chip's
-// own operations (oracle/hardware_ops.h). It shares no line with the kernel, only the models of kernels/hardware.
+// The bits that a kernel of known Arithmetic must give: FlashAttention 2's forward (reference/flash2.h) run with the
+// chip's own operations (oracle/hardware_ops.h). It shares no line with the kernel, only the models of
+// kernels/hardware.
 #pragma once
 #include <string>
 
@@ -8,13 +9,13 @@
 
 namespace flashproof {
 
-/// "" where O and L of the problem can be predicted to the bit from this arithmetic; else which word of it is missing, or
-/// stands for something that has no model here.
+/// "" where O and L of the problem can be predicted to the bit from this arithmetic; else which word of it is missing,
+/// or stands for something that has no model here.
 std::string unpredictable(const Problem&, const Arithmetic&);
 
-/// O and L to the bit; the gradients are left empty. NaN stands for every NaN. Rows without keys have O = 0 and L = -infinity, or
-/// their sink. `threads`: 0 is all cores (see value_threads.h). Throws std::invalid_argument where the problem is
-/// unpredictable. Time: about 0.9 ns a multiply-add and 35 ns a score, on each core.
+/// O and L to the bit; the gradients are left empty. NaN stands for every NaN. Rows without keys have O = 0 and L =
+/// -infinity, or their sink. `threads`: 0 is all cores (see value_threads.h). Throws std::invalid_argument where the
+/// problem is unpredictable. Time: about 0.9 ns a multiply-add and 35 ns a score, on each core.
 Outputs predict(const Inputs&, const Arithmetic&, int threads = 0);
 
 }  // namespace flashproof

@@ -1,5 +1,5 @@
-// The tile operations of reference/tile_ops.h as a chip carries them out: tensor cores, ex2, conversions and a fixed logarithm
-// by the models of kernels/hardware, the rest in fp32, each operation rounded to nearest.
+// The tile operations of reference/tile_ops.h as a chip carries them out: tensor cores, ex2, conversions and a fixed
+// logarithm by the models of kernels/hardware, the rest in fp32, each operation rounded to nearest.
 //
 //   multiply_add   instruction after instruction in ascending inner index, from C
 //   exponent       fma(s, c, -fl(m c)), correction fl(fl(m_before - m) c), exp 2^x: c is log2 e, or fl(scale log2 e) where

@@ -1,4 +1,5 @@
-// How long the run-time compiler takes for a TileConfig of FlashAttention 2, and what the kernel then takes of registers.
+// How long the run-time compiler takes for a TileConfig of FlashAttention 2, and what the kernel then takes of
+// registers.
 #pragma once
 #include <functional>
 #include <optional>

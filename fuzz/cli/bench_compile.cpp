@@ -1,4 +1,5 @@
-// `bench compile`: the TileConfigs of production and random ones: what `feasible` refuses, what compiles, in what time, what spills.
+// `bench compile`: the TileConfigs of production and random ones: what `feasible` refuses, what compiles, in what time,
+// what spills.
 #include "fuzz/cli/bench_compile.h"
 
 #include <algorithm>

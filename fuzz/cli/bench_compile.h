@@ -11,8 +11,8 @@ struct CompileBench {
   bool json = false;
 };
 
-/// Compiles the production table of FlashAttention 2 and random TileConfigs, and prints what became of them. 0; 1 where one that
-/// `feasible` lets pass does not compile.
+/// Compiles the production table of FlashAttention 2 and random TileConfigs, and prints what became of them. 0; 1 where
+/// one that `feasible` lets pass does not compile.
 int bench_compile(const CompileBench&);
 
 }  // namespace flashproof

@@ -1,8 +1,8 @@
 // sim:flash2: FlashAttention 2 forward, the text of kernels/flash2_forward.cuh, on the simulated multiprocessor.
 //
-// The config says which tile, and with `schedule=N` in which order blocks, warps and copies take their turns; what the machine finds
-// wrong is an ERROR, with the kernel's line and the seed. The kernel may touch the call's tensors, from the first element of each to its last,
-// and nothing else.
+// The config says which tile, and with `schedule=N` in which order blocks, warps and copies take their turns; what the
+// machine finds wrong is an ERROR, with the kernel's line and the seed. The kernel may touch the call's tensors, from
+// the first element of each to its last, and nothing else.
 #include <algorithm>
 #include <cstdio>
 #include <vector>

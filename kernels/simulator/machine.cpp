@@ -118,8 +118,8 @@ inline void Machine::go_to(int thread) {
   if (abandoned_) throw Abandoned{};
 }
 
-/// Comes to a meeting of the warp. Null for a lane that finds the operation done when it goes on; the operands of all lanes
-/// for the last one, which has to do it.
+/// Comes to a meeting of the warp. Null for a lane that finds the operation done when it goes on; the operands of all
+/// lanes for the last one, which has to do it.
 void* const* Machine::arrive(const char* operation, void* operand, const SourcePlace& where) {
   const int index = thread_ / lanes_a_warp;
   Warp& warp = warps_[index];

@@ -1,8 +1,8 @@
 // Check `bits`: every bit of O and L equals the prediction of oracle/bits.h.
 //
-// It applies where the declared Arithmetic leaves nothing open, every part of it has a model, and O does not saturate. All NaN
-// count as one. What no check judges (non-finite inputs, oracle/nonfinite.h; what the conventions leave undefined) is not
-// judged here either; L of a row without keys is what the convention says.
+// It applies where the declared Arithmetic leaves nothing open, every part of it has a model, and O does not saturate.
+// All NaN count as one. What no check judges (non-finite inputs, oracle/nonfinite.h; what the conventions leave
+// undefined) is not judged here either; L of a row without keys is what the convention says.
 #include "oracle/bits.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Each device header stands alone: what it needs it includes, under the host compiler and nvcc. NVRTC: run_time_compiler_test.
+// Each device header stands alone: what it needs it includes, under the host compiler and nvcc. NVRTC:
+// run_time_compiler_test.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>

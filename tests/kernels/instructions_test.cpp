@@ -1,5 +1,5 @@
-// The instructions of kernels/ptx.cuh under the simulator: where fragments lie in a warp, and the corners of arithmetic. The
-// layouts are written here from the PTX ISA's tables, element by element.
+// The instructions of kernels/ptx.cuh under the simulator: where fragments lie in a warp, and the corners of
+// arithmetic. The layouts are written here from the PTX ISA's tables, element by element.
 #include <gtest/gtest.h>
 
 #include <cmath>

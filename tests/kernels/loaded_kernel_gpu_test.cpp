@@ -1,5 +1,5 @@
-// Kernels compiled at run time, on the GPU, and the launcher that takes them. Builds with CUDA only; what needs a GPU or NVRTC is
-// skipped where there is none.
+// Kernels compiled at run time, on the GPU, and the launcher that takes them. Builds with CUDA only; what needs a GPU
+// or NVRTC is skipped where there is none.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The simulated multiprocessor: right kernels run clean under every schedule, and each planted fault is found, by its kind and
-// at its line, and found again from its seed.
+// The simulated multiprocessor: right kernels run clean under every schedule, and each planted fault is found, by its
+// kind and at its line, and found again from its seed.
 #include "kernels/simulator/simulate.h"
 
 #include <gtest/gtest.h>

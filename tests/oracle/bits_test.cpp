@@ -1,6 +1,6 @@
-// oracle/bits: the predictor gives the bits of a plain transcription of FlashAttention 2's arithmetic on Hopper, one output
-// at a time; a changed line of arithmetic changes bits; the check `bits` sees one flipped bit, which `bound` does not, and
-// what is predicted keeps its bound.
+// oracle/bits: the predictor gives the bits of a plain transcription of FlashAttention 2's arithmetic on Hopper, one
+// output at a time; a changed line of arithmetic changes bits; the check `bits` sees one flipped bit, which `bound`
+// does not, and what is predicted keeps its bound.
 #include "oracle/bits.h"
 
 #include <gtest/gtest.h>
@@ -312,7 +312,8 @@ TEST(BitsTest, AppliesToKnownArithmeticAlone) {
   EXPECT_NE(unpredictable(parse_problem("fp32 q4 k4"), parse_arithmetic(subject.arithmetic)), "");
 }
 
-/// Rows without keys are what the conventions say; what non-finite inputs leave open is not compared, NaN with any NaN is.
+/// Rows without keys are what the conventions say; what non-finite inputs leave open is not compared, NaN with any NaN
+/// is.
 TEST(BitsTest, FollowsTheConventions) {
   Case c = parse_case("bf16 q8 k5 d16 causal data=normal");  // rows 0, 1, 2 see no key
   Subject subject;
