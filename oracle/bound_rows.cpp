@@ -300,8 +300,9 @@ WeightRow weight_row(const Inputs& in, const ErrorModel& model, ScoreRow& scores
   const Maximum top{std::max(scores.largest, sink), std::max(scores.high, sink + 2 * u * std::abs(sink))};
   row.shape = model.shape(int64_t(n), scores.span, scores.at.seq_k, model.tile_n, model.splits);
   row.rescales = row.shape.tiles - 1 + (model.split ? 1 : 0);
-  if (top.exact == -infinity) {
+  if (top.exact == -infinity) {  // no key, or none whose score is a number: nothing of such a row is known
     row.l = -infinity;
+    scores.keys.clear();
     return row;
   }
   double z = has_sink ? std::exp(sink - top.exact) : 0;

@@ -281,6 +281,24 @@ TEST(BoundTest, OverflowReachesHiddenKeys) {
   EXPECT_EQ(bound_of_hidden_key(), HUGE_VAL);
 }
 
+/// A row whose query is NaN has no score: it is not judged, and the others are judged as without it.
+TEST(BoundTest, PassesOverRowsOfNaN) {
+  const std::string text = "bf16 q3 k4 d8 bwd data=normal seed=1";
+  const auto bounds_of = [](const std::string& case_text) {
+    const Inputs in = inputs_of(case_text);
+    return bound(in, Arithmetic{}, value_double(in, Sample{}));
+  };
+  const Bounds sound = bounds_of(text), spoilt = bounds_of(text + " set=q[0,1,0,5]:0x7fc0");
+  for (int64_t row : {0, 2}) {
+    EXPECT_EQ(spoilt.bound[int(OutputId::lse)][row], sound.bound[int(OutputId::lse)][row]);
+    for (int64_t c = 0; c < 8; ++c) {
+      EXPECT_GT(spoilt.bound[int(OutputId::o)][row * 8 + c], 0);
+      EXPECT_EQ(spoilt.bound[int(OutputId::o)][row * 8 + c], sound.bound[int(OutputId::o)][row * 8 + c]);
+      EXPECT_EQ(spoilt.bound[int(OutputId::dq)][row * 8 + c], sound.bound[int(OutputId::dq)][row * 8 + c]);
+    }
+  }
+}
+
 /// Rows without keys: exact zeros and -infinity, so nothing is allowed for.
 TEST(BoundTest, AllowsNothingForEmptyRows) {
   const Inputs in = inputs_of("bf16 q4 k2 d8 causal bwd data=normal");
