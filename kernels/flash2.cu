@@ -46,17 +46,25 @@ std::span<const DeviceKernel> kernels_of(int32_t dtype) {
   }
 }
 
+/// Whether the code of an fp8 kernel that the chip runs has a body (kernels/flash2_table.h): an sm_89 may run that of
+/// sm_80, and a chip later than all that the program was built for what its driver makes of that. True without a chip.
+bool has_body(const void* function) {
+  cudaFuncAttributes code = {};
+  if (cudaFuncGetAttributes(&code, function) != cudaSuccess) return cudaGetLastError(), true;
+  return code.ptxVersion >= 89;
+}
+
 /// What the chip can run.
 struct Table {
   std::vector<TileConfig> configs;
   std::vector<const void*> functions;
 };
 Table table_of(const flashproof_problem& p, const Chip& chip) {
-  if (is_fp8(DType(p.dtype)) && chip.capability < 89)
-    throw Rejected("the GPU has no fp8 instructions: they come with sm_89");
+  const bool fp8 = is_fp8(DType(p.dtype));
+  if (fp8 && chip.capability < 89) throw Rejected("the GPU has no fp8 instructions: they come with sm_89");
   Table table;
   for (const DeviceKernel& each : kernels_of(p.dtype)) {
-    if (shared_bytes(each.config) > chip.shared_bytes) continue;
+    if (shared_bytes(each.config) > chip.shared_bytes || (fp8 && !has_body(each.function))) continue;
     table.configs.push_back(each.config), table.functions.push_back(each.function);
   }
   return table;
