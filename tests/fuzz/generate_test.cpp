@@ -106,12 +106,10 @@ TEST(Generate, HalfOfTheCasesHaveSeveralTiles) {
     EXPECT_LT(shares.several_tiles, 0.65) << name;
     EXPECT_LT(shares.long_keys, 0.004) << name;
     EXPECT_LT(shares.rejected, 0.03) << name;
+    if (std::string(name) == "sim:flash2") {
+      EXPECT_GT(shares.rejected, 0) << "what a kernel refuses is drawn, too";
+    }
   }
-}
-
-TEST(Generate, NowAndThenDrawsHeadDimsThatAKernelOfWholeRowsRefusesInFp8) {
-  const Shares shares = shares_of(load_kernel("sim:flash2"));
-  EXPECT_GT(shares.rejected, 0);
 }
 
 TEST(Generate, GivesUpSeveralTilesWhereTheyCostTooMuch) {
