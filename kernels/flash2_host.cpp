@@ -20,9 +20,11 @@ void check(bool legal, const char* reason) {
   if (!legal) throw Rejected(reason);
 }
 
-/// Whether scores are scaled and modified before the exponential, not in its argument.
+/// Whether scores are scaled and modified before the exponential, not in its argument, whose factor has to be above 0
+/// and finite: times infinity, the reference 0 of a row without keys would be NaN.
 bool is_scaled(const flashproof_problem& p) {
-  return p.softcap != 0 || p.alibi || p.bias || p.sink || p.descale || !(p.scale > 0);
+  return p.softcap != 0 || p.alibi || p.bias || p.sink || p.descale || !(p.scale > 0) ||
+         !std::isfinite(p.scale * log2_e);
 }
 
 /// 2 log2(e) / cap: 2^(s times it) is e^(2 s / cap).

@@ -141,6 +141,18 @@ TEST(Flash2, NaNReachesWhatItMust) {
   }
 }
 
+/// The factor of the exponential may be infinite, subnormal, negative or 0.
+TEST(Flash2, RowsWithoutKeysAreEmptyWhateverTheScale) {
+  for (const char* text : {"bf16 q20 k8 d64 causal scale=3e38", "fp16 q20 k8 d64 causal scale=1e-45",
+                           "bf16 q20 k8 d64 causal scale=-3e38", "e4m3 q20 k8 d64 causal scale=0"}) {
+    const Outcome got = run(inputs_of(text), "");
+    for (size_t i = 0; i < 12; ++i) {
+      EXPECT_EQ(got.l[i], -HUGE_VAL) << text << " row " << i;
+      for (size_t c = 0; c < 64; ++c) EXPECT_EQ(got.o[i * 64 + c], 0) << text << " row " << i;
+    }
+  }
+}
+
 TEST(Flash2, AFaultOfTheMachineIsAnErrorWithTheKernelsLine) {
   const Inputs in = inputs_of("bf16 q40 k40 d64");
   SmallCall small(in);
@@ -220,6 +232,7 @@ TEST(Flash2, ChoosesTheLeastThatHoldsTheProblem) {
   EXPECT_EQ(choice("bf16 q1000 k10 d64 softcap=2"), 3);
   EXPECT_EQ(choice("bf16 q1000 k10 d64 dropout=0.5@1"), 3);
   EXPECT_EQ(choice("bf16 q1000 k10 d64 scale=-1"), 3);
+  EXPECT_EQ(choice("bf16 q1000 k10 d64 scale=3e38"), 3) << "times log2(e) it is infinite";
   EXPECT_EQ(choice("fp16 q1000 k10 d64"), 4) << "general holds plain, too";
   EXPECT_EQ(choice("bf16 q1000 k10 d64", {128, 64, 2, 8}), 3);
   EXPECT_THROW(choice("bf16 q1000 k10 d128 softcap=2"), Rejected);
