@@ -1,7 +1,8 @@
 // The tile operations of reference/tile_ops.h as a chip carries them out: tensor cores, ex2, conversions and a fixed
 // logarithm by the models of kernels/hardware, the rest in fp32, each operation rounded to nearest.
 //
-//   multiply_add   instruction after instruction in ascending inner index, from C
+//   multiply_add   instruction after instruction in ascending inner index, from C; of P V over whole tiles of keys, with
+//                  zeros behind the last key: an instruction of zeros makes -0 +0 and changes nothing else
 //   exponent       fma(s, c, -fl(m c)), correction fl(fl(m_before - m) c), exp 2^x: c is log2 e, or fl(scale log2 e) where
 //                  scores are not scaled
 //   row_sum        four lanes, key j of a tile in lane (j mod 8) / 2 as an m16n8 fragment holds it, added in ascending j;
@@ -37,10 +38,15 @@ struct HardwareOps : ExactOps<float> {
   float softcap_factor = 0;                   ///< k
   DType p_format = DType::bf16, output_format = DType::bf16;
   int p_scale_log2 = 0;
+  int64 tile_keys = 0;  ///< keys of a whole tile
 
   void multiply_add(Array array, View<float> c, View<const float> a, View<const float> b) const {
     multiply_add_tile(array == Array::s ? scores : values, c.rows, c.columns, b.rows, a.data, a.row_stride,
                       a.column_stride, b.data, b.row_stride, c.data, c.row_stride);
+    const int64 step = is_fp8(values.b) ? 32 : 16;  // keys of an instruction
+    if (array == Array::o && (b.rows + step - 1) / step * step < tile_keys)
+      for (int64 i = 0; i < c.rows; ++i)
+        for (int64 j = 0; j < c.columns; ++j) c.row(i)[j] += 0.0f;
   }
   FourLanes row_sum(const float* x, int64 n, FourLanes sum) const {
     for (int64 j = 0; j < n; ++j) sum.lane[j % 8 / 2] += x[j];

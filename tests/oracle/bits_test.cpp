@@ -113,7 +113,7 @@ void add_tile(const Plain& at, int64_t i, int64_t begin, RowState& row) {
   const float r = m == -infinity ? 0 : m, mu = r * c, alpha = ex2_approx((row.m - r) * c);
   row.m = m;
   for (float& lane : row.lane) lane = lane * alpha;
-  std::vector<uint32_t> weights(count);
+  std::vector<uint32_t> weights(at.tile_n);  // a tile is multiplied whole, with zeros behind the last key
   for (int64_t n = 0; n < count; ++n) {
     const float weight = ex2_approx(fused_multiply_add(s[n], c, -mu));
     weights[n] = rounded_weight(at, i, begin + n, weight);
@@ -126,8 +126,8 @@ void add_tile(const Plain& at, int64_t i, int64_t begin, RowState& row) {
   for (int64_t channel = 0; channel < p.value_dim; ++channel) {
     float& o = row.o[channel];
     o = accumulate(
-        unit, count, [&](int64_t n) { return weights[n]; }, [&](int64_t n) { return at.v(begin + n, channel); },
-        o * alpha);
+        unit, at.tile_n, [&](int64_t n) { return weights[n]; },
+        [&](int64_t n) { return n < count ? at.v(begin + n, channel) : 0; }, o * alpha);
   }
 }
 
@@ -224,6 +224,16 @@ RC_GTEST_PROP(BitsTest, PredictsBf16, ()) { expect_same_bits(DType::bf16); }
 RC_GTEST_PROP(BitsTest, PredictsFp16, ()) { expect_same_bits(DType::fp16); }
 RC_GTEST_PROP(BitsTest, PredictsE4m3, ()) { expect_same_bits(DType::e4m3); }
 RC_GTEST_PROP(BitsTest, PredictsE5m2, ()) { expect_same_bits(DType::e5m2); }
+
+TEST(BitsTest, MultipliesTilesOfKeysWhole) {
+  const Case c = parse_case("bf16 q16 k1 d40 alibi sink data=subnormal seed=0");
+  const auto bits = [&](int64_t tile_n) {
+    const Arithmetic arithmetic = parse_arithmetic(test::hopper_arithmetic(c.problem, 16, tile_n));
+    return predict(make_inputs(c), arithmetic).o.bits(16);
+  };
+  EXPECT_EQ(bits(16), 0x8000u) << "a negative product below every fp32 number";
+  EXPECT_EQ(bits(32), 0u) << "and an instruction of zeros after it";
+}
 
 const std::string texts[] = {
     "bf16 h2 q20 k150 d32 data=normal seed=3", "fp16 h2 q20 k150 d32 causal sink softcap=5 data=normal",
