@@ -280,7 +280,8 @@ void draw_memory(Problem& p, const TileShape& tile, const FeatureSet& on) {
   if (is_on(Feature::strides)) {
     const bool dense = p.q.packed.empty() && p.k.packed.empty() && !p.paging;
     p.layout.heads_first = dense && chance(70);
-    if (!p.layout.heads_first || chance(50)) p.layout.row_gap = one_of<int64_t>({8, 16, 64});
+    // With 1 the rows of no format are all aligned for wide loads.
+    if (!p.layout.heads_first || chance(50)) p.layout.row_gap = one_of<int64_t>({1, 8, 16, 64});
   }
 }
 
