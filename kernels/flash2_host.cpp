@@ -83,6 +83,37 @@ ByHead by_head(const flashproof_tensor& t) {
   return {static_cast<const float*>(t.data), t.rank == 2 ? t.stride[0] : 0, t.stride[t.rank == 2 ? 1 : 0]};
 }
 
+void check_tensor(const flashproof_tensor& t, const char* name, int32_t dtype) {
+  const bool empty = std::any_of(t.shape, t.shape + t.rank, [](int64_t length) { return length == 0; });
+  if (t.data == nullptr && !empty) throw Rejected(std::string("tensor ") + name + " is absent");
+  if (t.dtype != dtype) throw Rejected(std::string("tensor ") + name + " has not the dtype that the problem gives it");
+}
+
+void check_integers(const flashproof_integers& integers, const char* name, int64_t least) {
+  if (integers.data == nullptr || integers.length < least)
+    throw Rejected(std::string(name) + " must hold " + std::to_string(least) + " integers or more");
+}
+
+/// What the problem speaks of is there. The numbers are in the kernel's memory: lengths and pages are taken as given.
+void check_call(const flashproof_call& call) {
+  const flashproof_problem& p = *call.problem;
+  check_tensor(call.q, "q", p.dtype), check_tensor(call.k, "k", p.dtype), check_tensor(call.v, "v", p.dtype);
+  check_tensor(call.o, "o", p.out_dtype), check_tensor(call.lse, "lse", FLASHPROOF_FP32);
+  if (p.bias) check_tensor(call.bias, "bias", call.bias.dtype == FLASHPROOF_FP32 ? FLASHPROOF_FP32 : p.dtype);
+  if (p.alibi) check_tensor(call.slopes, "slopes", FLASHPROOF_FP32);
+  if (p.sink) check_tensor(call.sink, "sink", FLASHPROOF_FP32);
+  if (p.descale) {
+    check_tensor(call.q_descale, "q_descale", FLASHPROOF_FP32);
+    check_tensor(call.k_descale, "k_descale", FLASHPROOF_FP32);
+    check_tensor(call.v_descale, "v_descale", FLASHPROOF_FP32);
+  }
+  if (p.packed_q) check_integers(call.cu_seqlens_q, "cu_seqlens_q", p.batch + 1);
+  if (p.packed_k) check_integers(call.cu_seqlens_k, "cu_seqlens_k", p.batch + 1);
+  if (p.used_q) check_integers(call.seqused_q, "seqused_q", p.batch);
+  if (p.used_k) check_integers(call.seqused_k, "seqused_k", p.batch);
+  if (p.page_size > 0 && p.max_seq_k > 0) check_integers(call.page_table, "page_table", p.batch);
+}
+
 int window_side(int64_t side) { return side < 0 || side > open_side ? open_side : int(side); }
 
 void add_modifiers(const flashproof_call& call, Call& c) {
@@ -202,6 +233,7 @@ std::string arithmetic_text(const flashproof_problem& p, const TileConfig& confi
 
 Call call_of(const flashproof_call& call) {
   const flashproof_problem& p = *call.problem;
+  check_call(call);
   Call c = {};
   c.q = rows_of(call.q, "q"), c.k = rows_of(call.k, "k"), c.v = rows_of(call.v, "v"), c.o = rows_of(call.o, "o");
   c.lse = static_cast<float*>(call.lse.data);

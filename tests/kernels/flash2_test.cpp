@@ -199,6 +199,29 @@ TEST(Flash2, RefusesWithAReasonWhatItDoesNotDo) {
   EXPECT_NE(rejection(p, "").find("2^29"), std::string::npos);
 }
 
+TEST(Flash2, RefusesCallsThatLackWhatTheProblemSpeaksOf) {
+  const Inputs in = inputs_of("bf16 b2 seqq=[3,5] k9 d16 sink alibi bias=1h1k pages=shuffle(7,4)");
+  const auto refusal = [&](auto change) -> std::string {
+    SmallCall small(in);
+    change(small.call);
+    try {
+      flash2::call_of(small.call);
+    } catch (const Rejected& reason) {
+      return reason.what();
+    }
+    return "";
+  };
+  using C = flashproof_call;
+  EXPECT_EQ(refusal([](C&) {}), "");
+  EXPECT_NE(refusal([](C& c) { c.lse.data = nullptr; }).find("lse"), std::string::npos);
+  EXPECT_NE(refusal([](C& c) { c.o.dtype = FLASHPROOF_FP16; }).find("tensor o"), std::string::npos);
+  EXPECT_NE(refusal([](C& c) { c.bias.dtype = FLASHPROOF_FP16; }).find("bias"), std::string::npos);
+  EXPECT_NE(refusal([](C& c) { c.sink = {}; }).find("sink"), std::string::npos);
+  EXPECT_NE(refusal([](C& c) { c.slopes = {}; }).find("slopes"), std::string::npos);
+  EXPECT_NE(refusal([](C& c) { c.cu_seqlens_q = {}; }).find("cu_seqlens_q"), std::string::npos);
+  EXPECT_NE(refusal([](C& c) { c.page_table = {}; }).find("page_table"), std::string::npos);
+}
+
 TEST(Flash2, DeclaresTheArithmeticOfItsChoice) {
   const Inputs plain = inputs_of("bf16 q100 k10 d64"), scaled = inputs_of("e5m2 q100 k10 d64 softcap=3");
   const SmallCall small(plain), other(scaled);
