@@ -297,6 +297,24 @@ TEST(IsolationCheck, ComparesNoGradientsOfARandomOrder) {
   EXPECT_EQ(verdict.status, Status::pass);
 }
 
+/// 0 times NaN is NaN unless the kernel declares that it bears it.
+TEST(IsolationCheck, PassesOverWhatAHiddenNaNOfTheCaseReaches) {
+  const auto status = [](const std::string& sets, int bears, int64_t element) {
+    const Case c = parse_case("bf16 b2 q2 k9 d8 causal align=top-left data=normal" + sets);
+    Subject subject = subject_of({}, c.problem);
+    subject.conventions.bears_hidden_nan = bears;
+    return judged("isolation", c, {}, subject,
+                  [&](const PlannedRun& run, const Inputs&, RunResult& r) {
+                    if (!run.placement.largest_hidden) r.outputs.o.set_bits(element, 0x7fc0);
+                  })
+        .status;
+  };
+  EXPECT_EQ(status(" set=v[0,5,0,3]:0x7fc0", 0, 4), Status::pass);
+  EXPECT_EQ(status(" set=v[0,5,0,3]:0x7fc0", 1, 4), Status::fail);
+  EXPECT_EQ(status(" set=v[0,5,0,3]:0x7fc0", 0, 2 * 8 + 4), Status::fail) << "another entry";
+  EXPECT_EQ(status("", 0, 4), Status::fail);
+}
+
 TEST(RejectCheck, WantsARefusal) {
   const Case c = parse_case("bf16 q9 k20 d8 data=normal");
   const Check& reject = check("reject");
