@@ -1,5 +1,6 @@
-// Which TileConfigs are compiled for the simulated multiprocessor: small tiles, on which small problems have many, and the shapes that
-// differ in kind: one warp, two stages or three, 16 rows a warp or 32, Q kept in registers or not, every swizzle.
+// Which TileConfigs are compiled for the simulated multiprocessor: small tiles, on which small problems have many, and
+// the shapes that differ in kind: one warp, two stages or three, 16 rows a warp or 32, Q kept in registers or not,
+// every swizzle.
 #pragma once
 #include <array>
 #include <utility>
