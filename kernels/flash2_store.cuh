@@ -1,7 +1,8 @@
 // From accumulators to O and L.
 //
 //   l = 0 (no key): O = 0, L = -infinity
-//   else O = round(w o) with w = fl(fl(1 / l) g), g = t_v / (1 - rate), and L = m unit + ln l
+//   else O = round(w o + 0) with w = fl(fl(1 / l) g), g = t_v / (1 - rate), and L = m unit + ln l
+// The sum with 0 makes -0 +0: which of them an accumulator holds depends on the tiles that add nothing to it.
 // O passes through shared memory, so that a warp stores whole rows: 16 bytes a lane where rows are aligned, else by
 // elements.
 #pragma once
@@ -44,7 +45,7 @@ FLASHPROOF_DEVICE void stage_outputs(SharedAddress tile, const Outputs<config>& 
                                      const float (&weights)[thread_rows<config>]) {
   constexpr int chunks = output_chunks<config>;
   const int g = lane_index() / 4, q = lane_index() % 4;
-  const auto pair = [](float low, float high) { return pack_pair<OutputNumber<config>>(low, high); };
+  const auto pair = [](float low, float high) { return pack_pair<OutputNumber<config>>(low + 0, high + 0); };
 #pragma unroll
   for (int row = 0; row < thread_rows<config>; ++row) {
     const float w = weights[row];

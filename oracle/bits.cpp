@@ -50,7 +50,6 @@ HardwareOps operations(const Problem& p, const Arithmetic& a) {
   ops.p_format = DType(a.p_format);
   ops.p_scale_log2 = a.p_scale_log2;
   ops.output_format = output_dtype(p);
-  ops.tile_keys = a.tile_n;
   return ops;
 }
 

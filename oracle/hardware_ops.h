@@ -1,15 +1,14 @@
 // The tile operations of reference/tile_ops.h as a chip carries them out: tensor cores, ex2, conversions and a fixed
 // logarithm by the models of kernels/hardware, the rest in fp32, each operation rounded to nearest.
 //
-//   multiply_add   instruction after instruction in ascending inner index, from C; of P V over whole tiles of keys, with
-//                  zeros behind the last key: an instruction of zeros makes -0 +0 and changes nothing else
+//   multiply_add   instruction after instruction in ascending inner index, from C
 //   exponent       fma(s, c, -fl(m c)), correction fl(fl(m_before - m) c), exp 2^x: c is log2 e, or fl(scale log2 e) where
 //                  scores are not scaled
 //   row_sum        four lanes, key j of a tile in lane (j mod 8) / 2 as an m16n8 fragment holds it, added in ascending j;
 //                  the total is (l_0 + l_2) + (l_1 + l_3)
 //   tanh_ratio     1 - 2 / (1 + 2^(s k)), k = 2 log2 e / cap rounded once
 //   round_p        of 2^k p, as it enters the tensor core: the value factor takes 2^-k
-//   finish         O fl(fl(1 / l) g)
+//   finish         fl(O fl(fl(1 / l) g)) + 0, which makes -0 +0: an instruction of zeros does so to O and changes nothing else
 //   lse            fma(m, unit, ln l), the unit of scores being scale where c has it, else 1
 #pragma once
 #include "kernels/hardware/convert.h"
@@ -38,15 +37,10 @@ struct HardwareOps : ExactOps<float> {
   float softcap_factor = 0;                   ///< k
   DType p_format = DType::bf16, output_format = DType::bf16;
   int p_scale_log2 = 0;
-  int64 tile_keys = 0;  ///< keys of a whole tile
 
   void multiply_add(Array array, View<float> c, View<const float> a, View<const float> b) const {
     multiply_add_tile(array == Array::s ? scores : values, c.rows, c.columns, b.rows, a.data, a.row_stride,
                       a.column_stride, b.data, b.row_stride, c.data, c.row_stride);
-    const int64 step = is_fp8(values.b) ? 32 : 16;  // keys of an instruction
-    if (array == Array::o && (b.rows + step - 1) / step * step < tile_keys)
-      for (int64 i = 0; i < c.rows; ++i)
-        for (int64 j = 0; j < c.columns; ++j) c.row(i)[j] += 0.0f;
   }
   FourLanes row_sum(const float* x, int64 n, FourLanes sum) const {
     for (int64 j = 0; j < n; ++j) sum.lane[j % 8 / 2] += x[j];
@@ -62,7 +56,7 @@ struct HardwareOps : ExactOps<float> {
   float tanh_ratio(float s, float) const { return 1 - 2 / (1 + ex2_approx(s * softcap_factor)); }
   float lse(float maximum, float log_sum) const { return fused_multiply_add(maximum, score_unit, log_sum); }
   float round_p(float p) const { return converted(p_format, p * float(power_of_two(p_scale_log2)), is_fp8(p_format)); }
-  float finish(float accumulator, float sum, float factor) const { return accumulator * (1 / sum * factor); }
+  float finish(float accumulator, float sum, float factor) const { return accumulator * (1 / sum * factor) + 0.0f; }
   float round_output(float x) const { return converted(output_format, x, false); }
 
  private:

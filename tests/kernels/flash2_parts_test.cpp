@@ -471,7 +471,7 @@ void expect_stored(bool aligned, int length) {
       for (int n = 0; n < 8; ++n)
         for (int e = 0; e < 2; ++e) {
           const int pair = lane_index() % 4 * 2 + e, c = is_fp8(dtype) ? n / 2 * 16 + 2 * pair + n % 2 : 8 * n + pair;
-          x[row / 2][n][row % 2 * 2 + e] = float(2 * (i + c));
+          x[row / 2][n][row % 2 * 2 + e] = i + c == 0 ? -0.0f : float(2 * (i + c));  // stored as +0
         }
     }
     stage_outputs<config>(dynamic_shared(), x, weights);

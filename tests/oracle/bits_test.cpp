@@ -158,7 +158,7 @@ void attend_row(const Plain& at, int64_t i, Outputs& out) {
   const float w = 1 / l * g;
   const int64_t place = (at.in.packing.q_begin[at.b] + i) * p.heads + at.h;
   for (int64_t channel = 0; channel < p.value_dim; ++channel) {
-    out.o.set_bits(place * p.value_dim + channel, l == 0 ? 0 : convert_rn(out.o.dtype, row.o[channel] * w, false));
+    out.o.set_bits(place * p.value_dim + channel, l == 0 ? 0 : convert_rn(out.o.dtype, row.o[channel] * w + 0, false));
   }
   const float unit = raw_scores(p) ? scale_of(p) : 1;
   out.lse.set_bits(place, encode(DType::fp32, l == 0 ? -infinity : fused_multiply_add(row.m, unit, natural_log(l))));
@@ -225,14 +225,18 @@ RC_GTEST_PROP(BitsTest, PredictsFp16, ()) { expect_same_bits(DType::fp16); }
 RC_GTEST_PROP(BitsTest, PredictsE4m3, ()) { expect_same_bits(DType::e4m3); }
 RC_GTEST_PROP(BitsTest, PredictsE5m2, ()) { expect_same_bits(DType::e5m2); }
 
-TEST(BitsTest, MultipliesTilesOfKeysWhole) {
-  const Case c = parse_case("bf16 q16 k1 d40 alibi sink data=subnormal seed=0");
-  const auto bits = [&](int64_t tile_n) {
-    const Arithmetic arithmetic = parse_arithmetic(test::hopper_arithmetic(c.problem, 16, tile_n));
-    return predict(make_inputs(c), arithmetic).o.bits(16);
+/// Negative products below every fp32 number make -0, and an instruction of zeros, of which a tile of rows or keys may have
+/// more or fewer, +0.
+TEST(BitsTest, GivesZerosOneSignWhateverTheTiles) {
+  const auto bits = [](const char* text, int64_t tile_m, int64_t tile_n) {
+    const Case c = parse_case(text);
+    return predict(make_inputs(c), parse_arithmetic(test::hopper_arithmetic(c.problem, tile_m, tile_n))).o.bytes;
   };
-  EXPECT_EQ(bits(16), 0x8000u) << "a negative product below every fp32 number";
-  EXPECT_EQ(bits(32), 0u) << "and an instruction of zeros after it";
+  const char* const last_key = "bf16 q16 k1 d40 alibi sink data=subnormal seed=0";
+  EXPECT_EQ(bits(last_key, 16, 16), bits(last_key, 16, 32));
+  const char* const later_rows =
+      "bf16 q64 k64 d40 causal align=top-left scale=1e30 sink data=subnormal set=sink[0,0,0,0]:0x42a00000";
+  EXPECT_EQ(bits(later_rows, 16, 32), bits(later_rows, 64, 32));
 }
 
 const std::string texts[] = {
