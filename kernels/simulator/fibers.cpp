@@ -4,6 +4,7 @@
 #include <boost/context/protected_fixedsize_stack.hpp>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -14,8 +15,10 @@ namespace {
 // Frames of a kernel with 256 output columns a row stay below a tenth of it, with a sanitizer's red zones below half.
 constexpr std::size_t stack_bytes = 256 << 10;
 
-// AddressSanitizer keeps a model of the stack in use and has to be told of each change.
+// AddressSanitizer keeps a model of the stack in use and has to be told of each change, and that a new one holds none of the
+// red zones of a stack that lay there before.
 #if defined(__SANITIZE_ADDRESS__)
+void clear_stack(const void* bottom, std::size_t bytes) { __asan_unpoison_memory_region(bottom, bytes); }
 void leave_stack(void** shadow, const void* bottom, std::size_t bytes) {
   __sanitizer_start_switch_fiber(shadow, bottom, bytes);
 }
@@ -23,6 +26,7 @@ void enter_stack(void* shadow, const void** bottom, std::size_t* bytes) {
   __sanitizer_finish_switch_fiber(shadow, bottom, bytes);
 }
 #else
+void clear_stack(const void*, std::size_t) {}
 void leave_stack(void**, const void*, std::size_t) {}
 void enter_stack(void*, const void**, std::size_t*) {}
 #endif
@@ -64,6 +68,7 @@ void Fibers::enter(int index) {
   const std::size_t moved = std::size_t(index) * lines_apart % lines_a_page * line;
   slot(index).bytes = stack.size;
   slot(index).bottom = static_cast<char*>(stack.sp) - stack.size;
+  clear_stack(slot(index).bottom, slot(index).bytes);
   slot(index).fiber = context::fiber(
       std::allocator_arg, context::preallocated(static_cast<char*>(stack.sp) - moved, stack.size - moved, stack),
       allocator, [this, index](context::fiber&& from) {

@@ -30,13 +30,12 @@ int exponent_of(double x, int emin) { return std::max(std::ilogb(x), emin); }
 float slow_step(const std::vector<double>& a, int a_emin, const std::vector<double>& b, int b_emin, double c,
                 int align_bits, int keep_bits) {
   double plain = c;
-  int top = c == 0 ? -10000 : exponent_of(c, -126);
-  for (size_t k = 0; k < a.size(); ++k) {
-    plain += a[k] * b[k];
-    if (a[k] * b[k] != 0) top = std::max(top, exponent_of(a[k], a_emin) + exponent_of(b[k], b_emin));
-  }
+  for (size_t k = 0; k < a.size(); ++k) plain += a[k] * b[k];
   if (std::isnan(plain)) return float_of(0x7fffffff);
   if (std::isinf(plain)) return float(plain);
+  int top = c == 0 ? -10000 : exponent_of(c, -126);
+  for (size_t k = 0; k < a.size(); ++k)
+    if (a[k] * b[k] != 0) top = std::max(top, exponent_of(a[k], a_emin) + exponent_of(b[k], b_emin));
   double units = std::trunc(std::ldexp(c, align_bits - top));
   for (size_t k = 0; k < a.size(); ++k) units += std::trunc(std::ldexp(a[k] * b[k], align_bits - top));
   if (units == 0) return 0;
