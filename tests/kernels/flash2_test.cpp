@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "kernels/builtin.h"
@@ -63,7 +65,7 @@ RC_GTEST_PROP(Flash2, agreesWithExactAttentionInE4m3, ()) { agrees_with_exact_at
 RC_GTEST_PROP(Flash2, agreesWithExactAttentionInE5m2, ()) { agrees_with_exact_attention(DType::e5m2, 0.06); }
 
 bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+  return std::ranges::equal(a, b, {}, std::bit_cast<uint64_t, double>, std::bit_cast<uint64_t, double>);
 }
 
 /// Tiles of rows, stages, warps, schedules and alignment change nothing; the tile of keys does.
