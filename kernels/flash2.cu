@@ -1,7 +1,6 @@
 // gpu:flash2: the launcher of FlashAttention 2 forward (kernels/flash2_forward.cuh), for chips from sm_80 on; fp8 from
 // sm_89 on. A tile that the config names and the table lacks is compiled at run time, where there is NVRTC
 // (kernels/flash2_run_time.h).
-#include <cstdio>
 #include <vector>
 
 #include "kernels/builtin.h"
@@ -112,24 +111,14 @@ Choice choice_of(const flashproof_problem& p, const char* config_text) {
 }
 
 flashproof_status supports(const flashproof_problem* p, const char* config, char* message, size_t size) {
-  try {
-    choice_of(*p, config);
-    return FLASHPROOF_OK;
-  } catch (const Rejected& reason) {
-    std::snprintf(message, size, "%s", reason.what());
-    return FLASHPROOF_REJECTED;
-  }
+  return guarded(message, size, [&] { choice_of(*p, config); });
 }
 
 const char* arithmetic(const flashproof_problem* p, const char* config) {
-  thread_local std::string text;
-  try {
+  return text_unless_rejected([&] {
     const Choice choice = choice_of(*p, config);
-    text = arithmetic_text(*p, choice.tile, model_of(choice.chip));
-  } catch (const Rejected&) {
-    text.clear();
-  }
-  return text.c_str();
+    return arithmetic_text(*p, choice.tile, model_of(choice.chip));
+  });
 }
 
 void require(cudaError_t error) {
@@ -152,7 +141,7 @@ void launch_at_run_time(const TileConfig& config, const Grid& grid, const Call& 
 }
 
 flashproof_status forward(const flashproof_call* call, const char* config, void* stream, char* message, size_t size) {
-  try {
+  return guarded(message, size, [&] {
     const flashproof_problem& p = *call->problem;
     Choice choice = choice_of(p, config);
     const Call c = call_of(*call);
@@ -163,19 +152,12 @@ flashproof_status forward(const flashproof_call* call, const char* config, void*
       choice.tile.features = Features::general;
     }
     const Grid grid = grid_of(p, choice.tile);
-    if (grid.tiles == 0) return FLASHPROOF_OK;  // a grid of no blocks is nothing to do, but an error to CUDA
+    if (grid.tiles == 0) return;  // a grid of no blocks is nothing to do, but an error to CUDA
     if (choice.n >= 0)
       launch_compiled(choice.table.functions[size_t(choice.n)], choice.tile, grid, c, stream);
     else
       launch_at_run_time(choice.tile, grid, c, stream);
-    return FLASHPROOF_OK;
-  } catch (const Rejected& reason) {
-    std::snprintf(message, size, "%s", reason.what());
-    return FLASHPROOF_REJECTED;
-  } catch (const std::exception& error) {
-    std::snprintf(message, size, "%s", error.what());
-    return FLASHPROOF_ERROR;
-  }
+  });
 }
 
 /// The tiles compiled ahead of time, and where there is NVRTC random ones.

@@ -16,10 +16,6 @@ namespace {
 constexpr float log2_e = 1.44269502f;             // log2(e) rounded to fp32
 constexpr int64_t most_heads_or_entries = 65535;  // blocks along y and z of a grid (CUDA C++ Programming Guide)
 
-void check(bool legal, const char* reason) {
-  if (!legal) throw Rejected(reason);
-}
-
 /// Whether scores are scaled and modified before the exponential, not in its argument, whose factor has to be above 0
 /// and finite: times infinity, the reference 0 of a row without keys would be NaN.
 bool is_scaled(const flashproof_problem& p) {
@@ -180,13 +176,15 @@ Config parse_config(const char* text, bool is_simulated) {
 void check_problem(const flashproof_problem& p) {
   const flashproof_kernel any = describe("flash2", FLASHPROOF_HOST);
   const char* reason = flashproof_reason_against(&any, &p);
-  check(reason == nullptr, reason);
-  check(!p.backward, "there is no backward yet");
-  check(!is_fp8(DType(p.dtype)) || (p.head_dim % 16 == 0 && p.value_dim % 16 == 0),
-        "in fp8, head_dim and value_dim must be multiples of 16");
-  check(p.max_seq_q <= longest_sequence && p.max_seq_k <= longest_sequence, "a sequence is longer than 2^29 tokens");
-  check(p.heads <= most_heads_or_entries && p.batch <= most_heads_or_entries, "more than 65535 heads or entries");
-  check(std::isfinite(softcap_argument(p)), "the softcap is so small that 2 log2(e) / cap overflows");
+  reject_unless(reason == nullptr, reason);
+  reject_unless(!p.backward, "there is no backward yet");
+  reject_unless(!is_fp8(DType(p.dtype)) || (p.head_dim % 16 == 0 && p.value_dim % 16 == 0),
+                "in fp8, head_dim and value_dim must be multiples of 16");
+  reject_unless(p.max_seq_q <= longest_sequence && p.max_seq_k <= longest_sequence,
+                "a sequence is longer than 2^29 tokens");
+  reject_unless(p.heads <= most_heads_or_entries && p.batch <= most_heads_or_entries,
+                "more than 65535 heads or entries");
+  reject_unless(std::isfinite(softcap_argument(p)), "the softcap is so small that 2 log2(e) / cap overflows");
 }
 
 Features needed_features(const flashproof_problem& p) {
@@ -202,7 +200,7 @@ int choose(std::span<const TileConfig> table, const flashproof_problem& p, const
   const int n = find(table, p, config);
   if (n < 0 && config.tile_m != 0)
     throw Rejected("tile " + tile_name(config) + " is not compiled for this dtype and these head dims");
-  check(n >= 0, "no kernel is compiled for this dtype and these head dims");
+  reject_unless(n >= 0, "no kernel is compiled for this dtype and these head dims");
   return n;
 }
 
@@ -216,7 +214,7 @@ int choose_for_call(std::span<const TileConfig> table, int chosen, const Call& c
   };
   int n = best(table, p, [&](const TileConfig& entry) { return general(entry) && has_tile(entry, config); });
   if (n < 0) n = best(table, p, general);
-  check(n >= 0, "no kernel with this tile_n is compiled for rows that are not aligned to 16 bytes");
+  reject_unless(n >= 0, "no kernel with this tile_n is compiled for rows that are not aligned to 16 bytes");
   return n;
 }
 
@@ -225,7 +223,7 @@ std::string arithmetic_text(const flashproof_problem& p, const TileConfig& confi
   const std::string weights = fp8 ? "e4m3 pscale=8" : config.dtype == DType::bf16 ? "bf16" : "fp16";
   return "tile=" + std::to_string(config.tile_m) + "x" + std::to_string(config.tile_n) + " order=ascending " +
          (fp8 ? "scores=tc-pair:2 values=tc-pair:8" : "scores=tc values=tc") +
-         " levels=1 exp=ex2 arg=fma2 scaled=" + (is_scaled(p) ? "yes" : "no") +
+         " levels=1 exp=ex2 " + (is_scaled(p) ? "arg=sub2 scaled=yes" : "arg=fma2 scaled=no") +
          " tanh=accurate s=fp32 prescaled=no p=" + weights +
          " normalized=no dropout=output rowsum=4 owner=m16n8 splits=1 division=reciprocal log=polynomial" +
          (*chip ? std::string(" chip=") + chip : "");

@@ -7,19 +7,13 @@
 // than half of the rows idle (or else the fewest rows); the first in the table of what is left.
 #pragma once
 #include <span>
-#include <stdexcept>
 #include <string>
 
 #include "kernels/flash2_call.h"
-#include "kernels/flashproof_kernel.h"
+#include "kernels/rejected.h"
 #include "kernels/tile_config.h"
 
 namespace flashproof::flash2 {
-
-/// The problem, config or call is one that the kernel does not take; the message says why.
-struct Rejected : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 /// "tile=64x64x2x4,schedule=7" (commas or spaces), each key at most once.
 struct Config {

@@ -85,16 +85,16 @@ void read_lengths(const flashproof_integers& cu, bool packed, const flashproof_i
                   std::vector<int64_t>& begins) {
   const std::string name(side);
   if (packed && (cu.host == nullptr || cu.length != batch + 1))
-    throw RejectedCall("cu_seqlens_" + name + " must hold batch + 1 integers");
+    throw Rejected("cu_seqlens_" + name + " must hold batch + 1 integers");
   if (is_used && (used.host == nullptr || used.length != batch))
-    throw RejectedCall("seqused_" + name + " must hold one integer an entry");
+    throw Rejected("seqused_" + name + " must hold one integer an entry");
   for (int64_t b = 0; b < batch; ++b) {
     const int64_t slot = packed ? int64_t(cu.host[b + 1]) - cu.host[b] : dense_slot;
     const int64_t length = is_used ? used.host[b] : slot;
-    if (slot < 0) throw RejectedCall("cu_seqlens_" + name + " decreases at entry " + std::to_string(b));
+    if (slot < 0) throw Rejected("cu_seqlens_" + name + " decreases at entry " + std::to_string(b));
     if (length < 0 || length > slot)
-      throw RejectedCall("length " + std::to_string(length) + " of entry " + std::to_string(b) + " on side " + name +
-                         " is outside its slot of " + std::to_string(slot));
+      throw Rejected("length " + std::to_string(length) + " of entry " + std::to_string(b) + " on side " + name +
+                     " is outside its slot of " + std::to_string(slot));
     begins.push_back(packed ? cu.host[b] : 0);
     lengths.push_back(length);
   }
@@ -103,24 +103,23 @@ void read_lengths(const flashproof_integers& cu, bool packed, const flashproof_i
 void check_pages(const CallView& view) {
   const flashproof_integers& table = view.call.page_table;
   const int64_t page_size = view.problem.page_size;
-  if (table.host == nullptr) throw RejectedCall("page_size is set but page_table is absent");
+  if (table.host == nullptr) throw Rejected("page_size is set but page_table is absent");
   const int64_t pages = table.length / view.problem.batch;
   for (int64_t b = 0; b < view.problem.batch; ++b) {
     const int64_t needed = (view.seq_k[b] + page_size - 1) / page_size;
-    if (needed > pages) throw RejectedCall("page_table has too few pages for entry " + std::to_string(b));
+    if (needed > pages) throw Rejected("page_table has too few pages for entry " + std::to_string(b));
     for (int64_t n = 0; n < needed; ++n) {
       const int64_t page = table.host[b * pages + n];
       if (page < 0 || page >= view.call.k.shape[0])
-        throw RejectedCall("page_table entry " + std::to_string(page) + " is no page of k");
+        throw Rejected("page_table entry " + std::to_string(page) + " is no page of k");
     }
   }
 }
 
 void require(const flashproof_tensor& t, const char* name) {
   const int64_t elements = std::accumulate(t.shape, t.shape + t.rank, int64_t(1), std::multiplies<>());
-  if (t.data == nullptr && (t.rank == 0 || elements != 0))
-    throw RejectedCall(std::string("tensor ") + name + " is absent");
-  if (t.memory != FLASHPROOF_HOST) throw RejectedCall(std::string("tensor ") + name + " is not in host memory");
+  if (t.data == nullptr && (t.rank == 0 || elements != 0)) throw Rejected(std::string("tensor ") + name + " is absent");
+  if (t.memory != FLASHPROOF_HOST) throw Rejected(std::string("tensor ") + name + " is not in host memory");
 }
 
 /// t_q, t_k or t_v of entry b and the kv head of query head h; 1 where there are none.
@@ -142,7 +141,7 @@ void check_tensors(const CallView& view) {
 }  // namespace
 
 CallView view_call(const flashproof_call& call) {
-  if (call.problem == nullptr) throw RejectedCall("call has no problem");
+  if (call.problem == nullptr) throw Rejected("call has no problem");
   const flashproof_problem& p = *call.problem;
   CallView view{call, p, {}, {}, {}, {}, {}};
   read_lengths(call.cu_seqlens_q, p.packed_q, call.seqused_q, p.used_q, p.batch, p.max_seq_q, "q", view.seq_q,

@@ -3,18 +3,12 @@
 // Only elements of the logical tensors are read or written: query rows below Sq, keys below Sk, and of pages those alone.
 #pragma once
 #include <cstdint>
-#include <stdexcept>
 #include <vector>
 
-#include "kernels/flashproof_kernel.h"
+#include "kernels/rejected.h"
 #include "reference/head.h"
 
 namespace flashproof {
-
-/// The call or its problem is one that the kernel does not take; the message says why.
-struct RejectedCall : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 struct CallView {
   const flashproof_call& call;
@@ -24,7 +18,7 @@ struct CallView {
   std::vector<int64_t> key_gradient_begin;  ///< paged: where the entry's dk and dv start, else k_begin
 };
 
-/// Throws RejectedCall for lengths, page tables or tensors that contradict the problem.
+/// Throws Rejected for lengths, page tables or tensors that contradict the problem.
 CallView view_call(const flashproof_call&);
 
 /// The rule of entry b, query head h: scale, masks and modifiers, with this head's slice of the bias.

@@ -4,17 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <string_view>
 
 #include "reference/flash2.h"
 
 namespace flashproof {
 namespace {
-
-void check(bool legal, const char* reason) {
-  if (!legal) throw RejectedCall(reason);
-}
 
 bool is_fp8(const flashproof_problem& p) { return p.dtype == FLASHPROOF_E4M3 || p.dtype == FLASHPROOF_E5M2; }
 
@@ -23,22 +18,7 @@ void check_problem(const flashproof_problem& p) {
   flashproof_kernel unlimited = {};
   unlimited.dtypes = cpu_dtypes;
   const char* reason = flashproof_reason_against(&unlimited, &p);
-  check(reason == nullptr, reason);
-}
-
-/// Turns what is thrown below the C interface into a status and a message.
-template <class Function>
-flashproof_status guarded(char* message, size_t message_size, Function&& function) {
-  try {
-    function();
-    return FLASHPROOF_OK;
-  } catch (const RejectedCall& rejected) {
-    std::snprintf(message, message_size, "%s", rejected.what());
-    return FLASHPROOF_REJECTED;
-  } catch (const std::exception& error) {
-    std::snprintf(message, message_size, "%s", error.what());
-    return FLASHPROOF_ERROR;
-  }
+  reject_unless(reason == nullptr, reason);
 }
 
 /// P has the inputs' format; for fp8, e5m2 too, it is e4m3 times 2^8 (FlashAttention 3). What the backward rounds has that of
@@ -68,8 +48,9 @@ std::string arithmetic_text(const HeadAlgorithm& algorithm, const flashproof_pro
 
 /// The call's problem and config, checked.
 CpuTiles check_call(const HeadAlgorithm& algorithm, const flashproof_call& call, const char* config) {
-  check(call.struct_size == sizeof(flashproof_call), "call has another struct_size: built against another header?");
-  check(call.problem != nullptr, "call has no problem");
+  reject_unless(call.struct_size == sizeof(flashproof_call),
+                "call has another struct_size: built against another header?");
+  reject_unless(call.problem != nullptr, "call has no problem");
   check_problem(*call.problem);
   return parse_config(algorithm, config);
 }
@@ -136,14 +117,14 @@ CpuTiles parse_config(const HeadAlgorithm& algorithm, const char* config) {
     const std::string_view key = word.substr(0, word.find('='));
     bool known = false;
     for (const char* tunable : algorithm.tunables) known = known || key == tunable;
-    if (!known) throw RejectedCall("config key '" + std::string(key) + "' is not one of this kernel's tunables");
+    if (!known) throw Rejected("config key '" + std::string(key) + "' is not one of this kernel's tunables");
     const std::string_view text = word.substr(key.size() < word.size() ? key.size() + 1 : key.size());
     const int64_t largest = key == "splits" ? largest_split : key == "levels" ? 2 : largest_tile;
     int64_t value = 0;
     const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || stop != text.data() + text.size() || value < 1 || value > largest)
-      throw RejectedCall("config '" + std::string(word) + "': " + std::string(key) + " is an integer from 1 to " +
-                         std::to_string(largest));
+      throw Rejected("config '" + std::string(word) + "': " + std::string(key) + " is an integer from 1 to " +
+                     std::to_string(largest));
     (key == "tile_m"   ? result.tile_m
      : key == "tile_n" ? result.tile_n
      : key == "splits" ? result.splits
@@ -161,13 +142,7 @@ flashproof_status cpu_supports(const HeadAlgorithm& algorithm, const flashproof_
 }
 
 const char* cpu_arithmetic(const HeadAlgorithm& algorithm, const flashproof_problem* problem, const char* config) {
-  thread_local std::string text;
-  try {
-    text = arithmetic_text(algorithm, *problem, parse_config(algorithm, config));
-  } catch (const RejectedCall&) {
-    text.clear();
-  }
-  return text.c_str();
+  return text_unless_rejected([&] { return arithmetic_text(algorithm, *problem, parse_config(algorithm, config)); });
 }
 
 flashproof_status cpu_forward(const HeadAlgorithm& algorithm, const flashproof_call* call, const char* config,

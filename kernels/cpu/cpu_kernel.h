@@ -33,7 +33,7 @@ struct HeadAlgorithm {
 void backward_by_key_tiles(const RoundedOps&, const Head<float>&, const CpuTiles&, const HeadOutputs<float>& stored,
                            HeadGradients<float>&);
 
-/// "tile_m=64,tile_n=32" (commas or spaces). Throws RejectedCall for another key or a value out of range.
+/// "tile_m=64,tile_n=32" (commas or spaces). Throws Rejected for another key or a value out of range.
 CpuTiles parse_config(const HeadAlgorithm&, const char* config);
 
 /// REJECTED, with a message, for whatever is not a legal problem; else OK.

@@ -4,7 +4,6 @@
 // machine finds wrong is an ERROR, with the kernel's line and the seed. The kernel may touch the call's tensors, from
 // the first element of each to its last, and nothing else.
 #include <algorithm>
-#include <cstdio>
 #include <vector>
 
 #include "kernels/builtin.h"
@@ -46,25 +45,6 @@ const char* tunables() {
   return text.c_str();
 }
 
-/// Turns what is thrown below the C interface into a status and a message.
-template <class Function>
-flashproof_status guarded(char* message, size_t size, Function&& function) {
-  const auto say = [&](const char* what, flashproof_status status) {
-    std::snprintf(message, size, "%s", what);
-    return status;
-  };
-  try {
-    function();
-    return FLASHPROOF_OK;
-  } catch (const Rejected& reason) {
-    return say(reason.what(), FLASHPROOF_REJECTED);
-  } catch (const RejectedCall& reason) {
-    return say(reason.what(), FLASHPROOF_REJECTED);
-  } catch (const std::exception& error) {
-    return say(error.what(), FLASHPROOF_ERROR);
-  }
-}
-
 int chosen(const flashproof_problem& p, const Config& config) {
   check_problem(p);
   return choose(configs_of(p.dtype), p, config);
@@ -75,13 +55,9 @@ flashproof_status supports(const flashproof_problem* p, const char* config, char
 }
 
 const char* arithmetic(const flashproof_problem* p, const char* config) {
-  thread_local std::string text;
-  try {
-    text = arithmetic_text(*p, configs_of(p->dtype)[size_t(chosen(*p, parse_config(config, true)))], "sm_90");
-  } catch (const Rejected&) {
-    text.clear();
-  }
-  return text.c_str();
+  return text_unless_rejected([&] {
+    return arithmetic_text(*p, configs_of(p->dtype)[size_t(chosen(*p, parse_config(config, true)))], "sm_90");
+  });
 }
 
 /// From the tensor's first element to its last; nothing where it is absent or empty.

@@ -11,8 +11,6 @@
 #include "kernels/simulator/fragments.h"
 #include "kernels/simulator/machine.h"
 
-#define FLASHPROOF_DEVICE inline
-
 namespace flashproof {
 
 inline int thread_index() { return simulator::machine().thread(); }

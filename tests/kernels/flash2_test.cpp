@@ -19,7 +19,6 @@ namespace flashproof::test {
 namespace {
 
 using flash2::Config;
-using flash2::Rejected;
 
 const flashproof_kernel& kernel() { return *sim_flash2_kernel(); }
 

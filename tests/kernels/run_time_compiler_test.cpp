@@ -215,7 +215,7 @@ TEST(Flash2RunTime, CompilesFewerThan200KernelsForAllThatIsFuzzed) {
           try {
             const flash2::Config config = flash2::parse_config(("tile=" + word).c_str(), false);
             kernels.insert(flash2::print(flash2::run_time_config(p, config, features)));
-          } catch (const flash2::Rejected&) {  // too large for these dims, or for fp8 no multiple of 32 keys
+          } catch (const Rejected&) {  // too large for these dims, or for fp8 no multiple of 32 keys
           }
         }
   EXPECT_GT(kernels.size(), 100u);
@@ -229,7 +229,7 @@ TEST(Flash2RunTime, RefusesWhatIsNotFeasible) {
   try {
     flash2::run_time_config(p, flash2::parse_config("tile=128x256x2x8", false), Features::plain);
     FAIL();
-  } catch (const flash2::Rejected& reason) {
+  } catch (const Rejected& reason) {
     EXPECT_NE(std::string(reason.what()).find("tile 128x256x2x8: the tiles need more shared memory"), std::string::npos)
         << reason.what();
   }
