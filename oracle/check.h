@@ -1,16 +1,25 @@
 // A check is two pure functions: plan(case) says which runs it needs, judge(case, results) says what they show. The oracle
 // never loads or calls a kernel; fuzz/runner does.
 #pragma once
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "kernels/flashproof_kernel.h"
+#include "kernels/hardware/certificate.h"
 #include "oracle/verdict.h"
 #include "reference/arithmetic.h"
 #include "reference/case.h"
 
 namespace flashproof {
+
+/// The GPU that a kernel runs on, and what was measured of it.
+struct GpuStanding {
+  GpuCode code;
+  const Certificate* certificate = nullptr;  ///< kept by whoever made the Subject
+  std::string without;                       ///< why there is none
+};
 
 /// What is known of the kernel that produced a result.
 struct Subject {
@@ -20,6 +29,7 @@ struct Subject {
   flashproof_conventions conventions = FLASHPROOF_DEFAULT_CONVENTIONS;
   std::string arithmetic;  ///< as declared for this problem and config; "" unknown
   const char* where_to_declare = "declare it in flashproof_kernel.arithmetic";  ///< the arithmetic, for its author
+  std::optional<GpuStanding> gpu;  ///< none: the host runs it, by the models themselves, or what does is not known
 };
 
 /// How the runner lays a case out around the logical data; never visible to a correct kernel.
@@ -89,6 +99,8 @@ struct Check {
   std::vector<Run> (*plan)(const Case&, const Subject&);
   /// A verdict with an empty `check` says that these results leave nothing to judge: no pass, and not counted.
   Verdict (*judge)(const Case&, const Subject&, std::span<const Run>, std::span<const RunResult>);
+  /// What a user would have to bring for it to apply, where it does not; "" where nothing helps. nullptr: never.
+  std::string (*missing)(const Case&, const Subject&) = nullptr;
 };
 
 /// All checks, in the order they run.

@@ -1,6 +1,7 @@
 // Check `bits`: every bit of O and L equals the prediction of oracle/bits.h.
 //
-// It applies where the declared Arithmetic leaves nothing open, every part of it has a model, and O does not saturate.
+// It applies where the declared Arithmetic leaves nothing open, every part of it has a model, O does not saturate, and
+// a GPU that runs the kernel is certified to compute what the models do (oracle/bits_evidence.h).
 // All NaN count as one. What no check judges (non-finite inputs, oracle/nonfinite.h; what the conventions leave
 // undefined) is not judged here either; L of a row without keys is what the convention says.
 #include "oracle/bits.h"
@@ -10,6 +11,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "oracle/bits_evidence.h"
 #include "oracle/checks/checks.h"
 #include "oracle/nonfinite.h"
 
@@ -21,9 +23,17 @@ bool is_predicted(const Subject& subject, const Problem& p, OutputId id) {
   return is_judged(subject, p, id) && (id == OutputId::o || subject.conventions.lse_base == FLASHPROOF_LSE_NATURAL);
 }
 
-bool applies(const Case& c, const Subject& subject) {
+bool is_predictable(const Case& c, const Subject& subject) {
   return is_judged(subject, c.problem, OutputId::o) && !subject.conventions.saturates &&
          unpredictable(c.problem, parse_arithmetic(subject.arithmetic)).empty();
+}
+
+std::string missing(const Case& c, const Subject& subject) {
+  return is_predictable(c, subject) ? uncertified(c.problem, parse_arithmetic(subject.arithmetic), subject) : "";
+}
+
+bool applies(const Case& c, const Subject& subject) {
+  return is_predictable(c, subject) && missing(c, subject).empty();
 }
 
 std::vector<Run> plan(const Case& c, const Subject&) { return {Run{.c = c, .placement = {}}}; }
@@ -87,7 +97,7 @@ Verdict judge(const Case& c, const Subject& subject, std::span<const Run>, std::
   if (Verdict status = judge_status("bits", results); !status.check.empty()) return status;
   Verdict v;
   v.check = "bits";
-  v.assumed = "predicted by the models of sm_90 in kernels/hardware; no certificate of the GPU at hand was read";
+  v.assumed = evidence_text(subject);
   if (const std::string undefined = undefined_conventions(subject); !undefined.empty()) v.assumed += "; " + undefined;
   judge_memory(v, results[0].memory);
   const Inputs in = make_inputs(c);
@@ -108,7 +118,7 @@ Verdict judge(const Case& c, const Subject& subject, std::span<const Run>, std::
 
 }  // namespace
 
-const Check bits_check = {"bits", "exact: every bit of O and L is that of the declared arithmetic", applies, plan,
-                          judge};
+const Check bits_check = {
+    "bits", "exact: every bit of O and L is that of the declared arithmetic", applies, plan, judge, missing};
 
 }  // namespace flashproof
