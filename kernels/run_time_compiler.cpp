@@ -1,6 +1,7 @@
 // NVRTC's C interface (NVRTC user guide, section 3), by the functions that one compilation needs.
 #include "kernels/run_time_compiler.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -33,6 +34,8 @@ struct Nvrtc {
   Result (*cubin)(Program, char*);
   Result (*add_name)(Program, const char*);
   Result (*lowered_name)(Program, const char*, const char**);
+  Result (*architecture_count)(int*);
+  Result (*architectures)(int*);
 };
 
 std::optional<Nvrtc> open_nvrtc(const CompilerPlaces& places, std::string& reason) {
@@ -60,6 +63,8 @@ std::optional<Nvrtc> open_nvrtc(const CompilerPlaces& places, std::string& reaso
   find(nvrtc.log_size, "nvrtcGetProgramLogSize"), find(nvrtc.log, "nvrtcGetProgramLog");
   find(nvrtc.cubin_size, "nvrtcGetCUBINSize"), find(nvrtc.cubin, "nvrtcGetCUBIN");
   find(nvrtc.add_name, "nvrtcAddNameExpression"), find(nvrtc.lowered_name, "nvrtcGetLoweredName");
+  find(nvrtc.architecture_count, "nvrtcGetNumSupportedArchs");
+  find(nvrtc.architectures, "nvrtcGetSupportedArchs");
   if (missing != nullptr) return reason = nvrtc.file + " lacks " + missing, std::nullopt;
   reason.clear();
   return nvrtc;
@@ -154,6 +159,25 @@ CompilerPlaces compiler_places() {
 std::string run_time_compiler(const CompilerPlaces& places, std::string& reason) {
   const auto nvrtc = open_nvrtc(places, reason);
   return nvrtc ? "NVRTC " + version_of(*nvrtc) + " (" + nvrtc->file + ")" : "";
+}
+
+std::string run_time_assembler(const CompilerPlaces& places) {
+  std::string reason;
+  const auto nvrtc = open_nvrtc(places, reason);
+  return nvrtc ? "NVRTC " + version_of(*nvrtc) : "";
+}
+
+std::string why_no_target(const std::string& architecture, const CompilerPlaces& places) {
+  std::string reason;
+  const auto nvrtc = open_nvrtc(places, reason);
+  if (!nvrtc) return reason;
+  int count = 0;
+  require(*nvrtc, nvrtc->architecture_count(&count), "chips that it knows");
+  std::vector<int> known(size_t(count), 0);
+  require(*nvrtc, nvrtc->architectures(known.data()), "chips that it knows");
+  const int chip = std::atoi(architecture.c_str() + 3);  // of "sm_90a", 90
+  if (std::find(known.begin(), known.end(), chip) != known.end()) return "";
+  return "NVRTC " + version_of(*nvrtc) + " makes no code for " + architecture;
 }
 
 CompiledKernel compile_kernel(const KernelText& kernel, const CompilerPlaces& places) {

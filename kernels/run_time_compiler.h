@@ -23,6 +23,12 @@ CompilerPlaces compiler_places();
 /// "NVRTC 13.0 (libnvrtc.so.13)"; "" where there is none, with the reason.
 std::string run_time_compiler(const CompilerPlaces&, std::string& reason);
 
+/// "NVRTC 13.0", which is all that it says of its assembler; "" where there is none.
+std::string run_time_assembler(const CompilerPlaces& = compiler_places());
+
+/// Why it makes no code for the chip ("sm_90a"): there is no NVRTC, or one that does not know it. "": it does.
+std::string why_no_target(const std::string& architecture, const CompilerPlaces& = compiler_places());
+
 /// A translation unit and the kernel wanted of it.
 struct KernelText {
   std::string text;                     ///< includes device headers by their path in the project

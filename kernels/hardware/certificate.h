@@ -29,7 +29,7 @@ struct ModelCheck {
 
 /// Another rule for a matrix instruction, tried where the model's own does not hold.
 struct Alternative {
-  std::string model, rule;
+  std::string model, assembler, rule;
   uint64_t inputs = 0, mismatches = 0;
 };
 

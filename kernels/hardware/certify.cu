@@ -1,8 +1,9 @@
 // The certificate of the GPU in this machine (certify.h): what it is, and every comparison in turn.
 #include <cstdio>
-#include <fstream>
 
+#include "kernels/assembler.h"
 #include "kernels/hardware/certify_device.h"
+#include "kernels/loaded_kernel.h"
 #include "reference/errors.h"
 
 namespace flashproof {
@@ -33,34 +34,17 @@ Architecture architecture_of(const cudaDeviceProp& device) {
                          "; there are models of 8.0 to 8.9 and 9.0");
 }
 
-std::string version_text(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
-
-/// Version of the kernel module, where the system says it, and of the CUDA that it serves.
-std::string driver_text() {
-  int version = 0;
-  require(cudaDriverGetVersion(&version), "driver version");
-  std::string module;
-  std::ifstream("/sys/module/nvidia/version") >> module;
-  return (module.empty() ? "" : module + ", ") + "CUDA " + version_text(version);
-}
-
-/// Who made the machine code that runs: what an instruction becomes (fp8 through mma.sync) is the assembler's choice.
-std::string assembler_text() {
-  cudaFuncAttributes code;
-  require(cudaFuncGetAttributes(&code, report_features), "features");
-  if (code.binaryVersion != code.ptxVersion) return "the driver's, from PTX of this program";
-  return "ptxas " + std::to_string(__CUDACC_VER_MAJOR__) + "." + std::to_string(__CUDACC_VER_MINOR__) + "." +
-         std::to_string(__CUDACC_VER_BUILD__);
-}
-
 Chip chip_of(const cudaDeviceProp& device) {
   DeviceArray<Features> features(1);
   report_features<<<1, 1>>>(features.data());
   finish("features");
   const Features found = features.read()[0];
-  return {architecture_of(device), device.multiProcessorCount, found.architecture >= 890, found.wgmma};
+  return {architecture_of(device),
+          device.multiProcessorCount,
+          found.architecture >= 890,
+          found.wgmma,
+          assembler_of(reinterpret_cast<const void*>(report_features)),
+          why_no_target(device_architecture()).empty() ? run_time_assembler() : ""};
 }
 
 }  // namespace
@@ -82,8 +66,10 @@ Certificate certify(const std::function<void(const std::string&)>& progress) {
   Certificate certificate;
   certificate.gpu = device.name;
   certificate.compute_capability = std::to_string(device.major) + "." + std::to_string(device.minor);
-  certificate.driver = driver_text();
-  certificate.assembler = assembler_text();
+  certificate.driver = driver_version();
+  certificate.assembler = chip.assembler;
+  certificate.run_time_assembler = chip.run_time_assembler;
+  certificate.models = models_digest();
   certificate.chain = run_chains(chip, progress);
   for (const auto part : {check_unary, check_arithmetic}) {
     const std::vector<ModelCheck> checks = part(chip, progress);

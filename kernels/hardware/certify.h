@@ -5,11 +5,15 @@
 #include <string>
 
 #include "kernels/hardware/certificate.h"
+#include "kernels/run_time_compiler.h"
 
 namespace flashproof {
 
 /// `progress` is told each check's name before it starts. Throws UnavailableError without CUDA in the build, without a
 /// device, and where no model is of its architecture.
 Certificate certify(const std::function<void(const std::string&)>& progress);
+
+/// mma.sync of two fp8 formats by the compiler at run time: a kernel whose parameter is a CarryOut (certify_mma.cuh).
+KernelText mma_sync_text(DType a, DType b, const std::string& architecture);
 
 }  // namespace flashproof

@@ -18,7 +18,8 @@ using Progress = std::function<void(const std::string&)>;
 struct Chip {
   Architecture architecture;
   int multiprocessors;
-  bool has_fp8, has_wgmma;  ///< in the machine code or PTX of this program that the device runs
+  bool has_fp8, has_wgmma;                    ///< in the machine code or PTX of this program that the device runs
+  std::string assembler, run_time_assembler;  ///< as in Certificate
 };
 
 inline void require(cudaError_t error, const char* what) {

@@ -7,63 +7,11 @@
 
 #include "kernels/hardware/certify_data.h"
 #include "kernels/hardware/certify_device.h"
-#include "kernels/ptx.cuh"
+#include "kernels/hardware/certify_mma.cuh"
+#include "kernels/loaded_kernel.h"
 
 namespace flashproof::certify_device {
 namespace {
-
-constexpr int columns = 8;  ///< of B and C
-
-/// Operands and results of a batch of instructions. A by rows and B by columns, so that fused_step reads both in order
-/// of k.
-struct Operands {
-  int rows, products;
-  uint32 *a, *b;  ///< [instruction, rows, products], [instruction, columns, products], encoded
-  float *c, *d;   ///< [instruction, rows, columns]
-
-  __device__ const uint32* row(uint64 n, int r) const { return a + (n * rows + r) * products; }
-  __device__ const uint32* column(uint64 n, int k) const { return b + (n * columns + k) * products; }
-};
-
-/// Word w of 8 of a line: 4 elements of 8 bits or 2 of 16.
-template <int products>
-__device__ uint32 word_of(const uint32* line, int w) {
-  if constexpr (products == 32)
-    return line[4 * w] | line[4 * w + 1] << 8 | line[4 * w + 2] << 16 | line[4 * w + 3] << 24;
-  else
-    return line[2 * w] | line[2 * w + 1] << 16;
-}
-
-// Lane 4 g + q holds, in both kinds of instruction, words q and q + 4 of rows g and g + 8 of its warp's 16 rows of A,
-// and elements 2 q, 2 q + 1 of these rows of C. run() adds A B to them, from the lines of one instruction.
-
-template <int products>
-__device__ void take_rows(uint32 (&a)[4], const uint32* rows, int g, int q) {
-  const uint32 *upper = rows + g * products, *lower = upper + 8 * products;
-  a[0] = word_of<products>(upper, q), a[1] = word_of<products>(lower, q);
-  a[2] = word_of<products>(upper, q + 4), a[3] = word_of<products>(lower, q + 4);
-}
-
-template <class A, class B>
-struct MmaSync {
-  using FormatA = A;
-  using FormatB = B;
-  static constexpr MatrixInstruction instruction = MatrixInstruction::mma_sync;
-  static constexpr int rows = 16, threads = 32, products = is_fp8(A::dtype) ? 32 : 16;
-  static constexpr const char* name = "mma.sync";
-
-  __device__ static void run(float (&c)[4], const uint32* rows_of_a, const uint32* columns_of_b) {
-    const int g = thread_index() / 4, q = thread_index() % 4;
-    uint32 a[4];
-    take_rows<products>(a, rows_of_a, g, q);
-    const uint32* column = columns_of_b + g * products;
-    const uint32 b[2] = {word_of<products>(column, q), word_of<products>(column, q + 4)};
-    if constexpr (products == 16) multiply_add_16x8x16<A, B>(c, a, b);
-#if __CUDA_ARCH__ >= 890
-    if constexpr (products == 32) multiply_add_16x8x32<A, B>(c, a, b);
-#endif
-  }
-};
 
 // ---- wgmma (PTX ISA 8.0, "wgmma.mma_async"): m64n8k16 and m64n8k32, B and, by the last parameter, A in shared memory
 
@@ -108,7 +56,7 @@ struct Wgmma {
   using FormatB = B;
   static constexpr MatrixInstruction instruction = MatrixInstruction::wgmma;
   static constexpr int rows = 64, threads = 128, products = is_fp8(A::dtype) ? 32 : 16;
-  static constexpr const char* name = shared_a ? "wgmma (A shared)" : "wgmma (A in registers)";
+  static constexpr int place = shared_a ? 1 : 0;  ///< of the operands, among matrix_models()
 
   __device__ static void run(float (&c)[4], const uint32* rows_of_a, const uint32* columns_of_b) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -229,16 +177,9 @@ __global__ void draw(Operands s, DType a, DType b, OperandFamily family, uint64 
   }
 }
 
-/// D = A B + C, an instruction a block. A thread's outputs: rows r and r + 8, two neighbouring columns.
 template <class Instruction>
-__global__ void __launch_bounds__(Instruction::threads) carry_out(Operands s, uint64 count) {
-  const int thread = thread_index(), row = thread / 32 * 16 + thread % 32 / 4, column = thread % 4 * 2;
-  for (uint64 n = blockIdx.x; n < count; n += gridDim.x) {
-    const uint64 upper = (n * s.rows + row) * columns + column, lower = upper + 8 * columns;
-    float c[4] = {s.c[upper], s.c[upper + 1], s.c[lower], s.c[lower + 1]};
-    Instruction::run(c, s.row(n, 0), s.column(n, 0));
-    s.d[upper] = c[0], s.d[upper + 1] = c[1], s.d[lower] = c[2], s.d[lower + 1] = c[3];
-  }
+__global__ void __launch_bounds__(Instruction::threads) carry_out_compiled(CarryOut work) {
+  carry_out<Instruction>(work);
 }
 
 __global__ void compare(Operands s, Rule rule, uint64 count, Tally* tally) {
@@ -249,6 +190,18 @@ __global__ void compare(Operands s, Rule rule, uint64 count, Tally* tally) {
     const float model = by_rule(rule, s.row(n, r), s.column(n, k), s.c[i]);
     if (__float_as_uint(s.d[i]) != __float_as_uint(model)) count_mismatch(tally, i);
   }
+}
+
+/// The code that carries an instruction out: the program's, or one compiled at run time.
+struct Code {
+  std::string assembler;
+  const LaunchableKernel* run_time = nullptr;
+};
+
+template <class Instruction>
+std::string name_of_instruction() {
+  return matrix_models(Instruction::instruction, Instruction::FormatA::dtype,
+                       Instruction::FormatB::dtype)[Instruction::place];
 }
 
 constexpr uint64 outputs_a_batch = 1ul << 21, batches_a_family = 16, outputs_on_host = 1ul << 15;
@@ -269,17 +222,21 @@ class Batch {
         c_(count * outputs),
         d_(count * outputs) {}
 
-  void run(OperandFamily family, uint64 number) {
+  void run(OperandFamily family, uint64 number, const Code& code) {
     draw<<<blocks_, 256>>>(operands(), Instruction::FormatA::dtype, Instruction::FormatB::dtype, family, number * count,
                            count);
-    carry_out<Instruction><<<blocks_, Instruction::threads>>>(operands(), count);
-    finish(Instruction::name);
+    const CarryOut work = {operands(), count};
+    if (code.run_time)
+      launch_kernel(*code.run_time, {unsigned(blocks_), 1, 1}, Instruction::threads, &work, nullptr);
+    else
+      carry_out_compiled<Instruction><<<blocks_, Instruction::threads>>>(work);
+    finish(name_of_instruction<Instruction>());
   }
 
   Tally compare_with(const Rule& rule) {
     DeviceArray<Tally> tally(1);
     compare<<<blocks_, 256>>>(operands(), rule, count, tally.data());
-    finish(Instruction::name);
+    finish(name_of_instruction<Instruction>());
     return tally.read()[0];
   }
 
@@ -328,11 +285,12 @@ class Batch {
 };
 
 template <class Instruction>
-ModelCheck check_family(Batch<Instruction>& batch, const std::string& name, const MatrixUnit& unit,
-                        OperandFamily family) {
-  ModelCheck check{name, name_of(family), "", 0, 0, outputs_on_host, 0, ""};
+ModelCheck check_family(Batch<Instruction>& batch, const Code& code, const MatrixUnit& unit, OperandFamily family) {
+  ModelCheck check;
+  check.model = name_of_instruction<Instruction>(), check.data = name_of(family), check.assembler = code.assembler;
+  check.sample = outputs_on_host;
   for (uint64 number = 0; number < batches_a_family; ++number) {
-    batch.run(family, number);
+    batch.run(family, number, code);
     const Tally tally = batch.compare_with({Rule::as_modelled, unit});
     if (number == 0) check.host_mismatches = batch.mismatches_on_host(unit);
     if (tally.mismatches > 0 && check.mismatches == 0)
@@ -345,12 +303,13 @@ ModelCheck check_family(Batch<Instruction>& batch, const std::string& name, cons
 
 /// The other rules on one batch of each family.
 template <class Instruction>
-std::vector<Alternative> try_other_rules(Batch<Instruction>& batch, const std::string& name, const MatrixUnit& unit) {
+std::vector<Alternative> try_other_rules(Batch<Instruction>& batch, const Code& code, const MatrixUnit& unit) {
   std::vector<Alternative> alternatives;
   const std::vector<NamedRule> rules = other_rules(unit);
-  for (const NamedRule& rule : rules) alternatives.push_back({name, rule.name, 0, 0});
+  for (const NamedRule& rule : rules)
+    alternatives.push_back({name_of_instruction<Instruction>(), code.assembler, rule.name, 0, 0});
   for (int family = 0; family < operand_family_count; ++family) {
-    batch.run(OperandFamily(family), 0);
+    batch.run(OperandFamily(family), 0, code);
     for (size_t n = 0; n < rules.size(); ++n) {
       alternatives[n].inputs += outputs_a_batch;
       alternatives[n].mismatches += batch.compare_with(rules[n].rule).mismatches;
@@ -365,29 +324,49 @@ struct Results {
 };
 
 template <class Instruction>
-void check_instruction(const Chip& chip, const Progress& progress, const char* formats, Results& results) {
-  const std::string name = std::string(Instruction::name) + " " + formats;
-  const MatrixUnit unit = matrix_unit(chip.architecture, Instruction::instruction, Instruction::FormatA::dtype,
-                                      Instruction::FormatB::dtype);
+void check_families(const Chip& chip, const Code& code, const Progress& progress, const MatrixUnit& unit,
+                    Results& results) {
+  const std::string name = name_of_instruction<Instruction>() + " by " + code.assembler;
+  Batch<Instruction> batch(chip);
+  bool differs = false;
+  for (int family = 0; family < operand_family_count; ++family) {
+    progress(name + ", " + name_of(OperandFamily(family)));
+    results.checks.push_back(check_family(batch, code, unit, OperandFamily(family)));
+    differs = differs || results.checks.back().mismatches > 0;
+  }
+  if (!differs) return;
+  progress(name + ", other rules");
+  for (const Alternative& alternative : try_other_rules(batch, code, unit)) results.alternatives.push_back(alternative);
+}
+
+/// The instruction by the compiler at run time, where there is one.
+template <class A, class B>
+void check_at_run_time(const Chip& chip, const Progress& progress, const MatrixUnit& unit, Results& results) {
+  if (chip.run_time_assembler.empty()) return;
+  const LaunchableKernel kernel =
+      load_kernel(compile_kernel(mma_sync_text(A::dtype, B::dtype, device_architecture())), 0);
+  check_families<MmaSync<A, B>>(chip, {chip.run_time_assembler, &kernel}, progress, unit, results);
+}
+
+template <class Instruction>
+void check_instruction(const Chip& chip, const Progress& progress, Results& results) {
+  using A = typename Instruction::FormatA;
+  using B = typename Instruction::FormatB;
+  const MatrixUnit unit = matrix_unit(chip.architecture, Instruction::instruction, A::dtype, B::dtype);
   const bool wgmma = Instruction::instruction == MatrixInstruction::wgmma;
   const char* reason = unit.products == 0 ? "the chip has no such instruction"
                        : (wgmma && !chip.has_wgmma) || (Instruction::products == 32 && !chip.has_fp8)
                            ? "not in the machine code that this program has for the chip"
                            : "";
-  if (*reason != 0) {
-    results.checks.push_back({name, "", reason, 0, 0, 0, 0, ""});
-    return;
+  if (*reason == 0) {
+    check_families<Instruction>(chip, {chip.assembler}, progress, unit, results);
+  } else {
+    ModelCheck check;
+    check.model = name_of_instruction<Instruction>(), check.assembler = chip.assembler, check.skipped = reason;
+    results.checks.push_back(check);
   }
-  Batch<Instruction> batch(chip);
-  bool differs = false;
-  for (int family = 0; family < operand_family_count; ++family) {
-    progress(name + ", " + name_of(OperandFamily(family)));
-    results.checks.push_back(check_family(batch, name, unit, OperandFamily(family)));
-    differs = differs || results.checks.back().mismatches > 0;
-  }
-  if (!differs) return;
-  progress(name + ", other rules");
-  for (const Alternative& alternative : try_other_rules(batch, name, unit)) results.alternatives.push_back(alternative);
+  if constexpr (Instruction::instruction == MatrixInstruction::mma_sync && Instruction::products == 32)
+    if (unit.products != 0) check_at_run_time<A, B>(chip, progress, unit, results);
 }
 
 // ---- chains over equal keys
@@ -407,15 +386,15 @@ template <class Instruction>
 void run_chain(const Chip& chip, const Progress& progress, std::vector<ChainPoint>& points) {
   const MatrixUnit unit = matrix_unit(chip.architecture, Instruction::instruction, DType::e4m3, DType::e4m3);
   for (int64 keys : {16384, 32768, 65536, 131072}) {
-    progress(std::string(Instruction::name) + " e4m3, " + std::to_string(keys) + " equal keys");
+    progress(name_of_instruction<Instruction>() + ", " + std::to_string(keys) + " equal keys");
     const std::vector<float> p(keys, 0x1p8f), v(keys, 1);
     float predicted = 0;
     multiply_add_tile(unit, 1, 1, keys, p.data(), keys, 1, v.data(), 1, &predicted, 1);
     DeviceArray<float> sum(1);
     accumulate_equal_keys<Instruction><<<1, Instruction::threads>>>(int(keys / 32), sum.data());
-    finish(Instruction::name);
+    finish(name_of_instruction<Instruction>());
     const float right = 0x1p8f * float(keys);
-    points.push_back({Instruction::name, keys, predicted / right, sum.read()[0] / right});
+    points.push_back({name_of_instruction<Instruction>(), keys, predicted / right, sum.read()[0] / right});
   }
 }
 
@@ -424,24 +403,24 @@ void run_chain(const Chip& chip, const Progress& progress, std::vector<ChainPoin
 std::vector<ModelCheck> check_matrix(const Chip& chip, const Progress& progress,
                                      std::vector<Alternative>& alternatives) {
   Results results;
-  check_instruction<MmaSync<Bf16, Bf16>>(chip, progress, "bf16", results);
-  check_instruction<MmaSync<Fp16, Fp16>>(chip, progress, "fp16", results);
-  check_instruction<MmaSync<E4m3, E4m3>>(chip, progress, "e4m3 e4m3", results);
-  check_instruction<MmaSync<E4m3, E5m2>>(chip, progress, "e4m3 e5m2", results);
-  check_instruction<MmaSync<E5m2, E4m3>>(chip, progress, "e5m2 e4m3", results);
-  check_instruction<MmaSync<E5m2, E5m2>>(chip, progress, "e5m2 e5m2", results);
-  check_instruction<Wgmma<Bf16, Bf16, false>>(chip, progress, "bf16", results);
-  check_instruction<Wgmma<Bf16, Bf16, true>>(chip, progress, "bf16", results);
-  check_instruction<Wgmma<Fp16, Fp16, false>>(chip, progress, "fp16", results);
-  check_instruction<Wgmma<Fp16, Fp16, true>>(chip, progress, "fp16", results);
-  check_instruction<Wgmma<E4m3, E4m3, false>>(chip, progress, "e4m3 e4m3", results);
-  check_instruction<Wgmma<E4m3, E4m3, true>>(chip, progress, "e4m3 e4m3", results);
-  check_instruction<Wgmma<E4m3, E5m2, false>>(chip, progress, "e4m3 e5m2", results);
-  check_instruction<Wgmma<E4m3, E5m2, true>>(chip, progress, "e4m3 e5m2", results);
-  check_instruction<Wgmma<E5m2, E4m3, false>>(chip, progress, "e5m2 e4m3", results);
-  check_instruction<Wgmma<E5m2, E4m3, true>>(chip, progress, "e5m2 e4m3", results);
-  check_instruction<Wgmma<E5m2, E5m2, false>>(chip, progress, "e5m2 e5m2", results);
-  check_instruction<Wgmma<E5m2, E5m2, true>>(chip, progress, "e5m2 e5m2", results);
+  check_instruction<MmaSync<Bf16, Bf16>>(chip, progress, results);
+  check_instruction<MmaSync<Fp16, Fp16>>(chip, progress, results);
+  check_instruction<MmaSync<E4m3, E4m3>>(chip, progress, results);
+  check_instruction<MmaSync<E4m3, E5m2>>(chip, progress, results);
+  check_instruction<MmaSync<E5m2, E4m3>>(chip, progress, results);
+  check_instruction<MmaSync<E5m2, E5m2>>(chip, progress, results);
+  check_instruction<Wgmma<Bf16, Bf16, false>>(chip, progress, results);
+  check_instruction<Wgmma<Bf16, Bf16, true>>(chip, progress, results);
+  check_instruction<Wgmma<Fp16, Fp16, false>>(chip, progress, results);
+  check_instruction<Wgmma<Fp16, Fp16, true>>(chip, progress, results);
+  check_instruction<Wgmma<E4m3, E4m3, false>>(chip, progress, results);
+  check_instruction<Wgmma<E4m3, E4m3, true>>(chip, progress, results);
+  check_instruction<Wgmma<E4m3, E5m2, false>>(chip, progress, results);
+  check_instruction<Wgmma<E4m3, E5m2, true>>(chip, progress, results);
+  check_instruction<Wgmma<E5m2, E4m3, false>>(chip, progress, results);
+  check_instruction<Wgmma<E5m2, E4m3, true>>(chip, progress, results);
+  check_instruction<Wgmma<E5m2, E5m2, false>>(chip, progress, results);
+  check_instruction<Wgmma<E5m2, E5m2, true>>(chip, progress, results);
   alternatives = results.alternatives;
   return results.checks;
 }

@@ -70,8 +70,9 @@ __global__ void evaluate(uint32 bits, uint32* result) {
 }
 
 template <Function function>
-ModelCheck check_function(const Chip& chip, const Progress& progress, const char* name, bool needs_fp8) {
-  ModelCheck check{name, "all 2^32 inputs", "", 0, 0, 0, 0, ""};
+ModelCheck check_function(const Chip& chip, const Progress& progress, const std::string& name, bool needs_fp8) {
+  ModelCheck check;
+  check.model = name, check.data = "all 2^32 inputs", check.assembler = chip.assembler;
   if (needs_fp8 && !chip.has_fp8) {
     check.skipped = "the instruction wants sm_89, and machine code or PTX for it";
     return check;
@@ -102,9 +103,7 @@ ModelCheck check_function(const Chip& chip, const Progress& progress, const char
 // ---- arithmetic
 
 enum class Operation : int { add, multiply, fused, divide, maximum, natural_log };
-constexpr int operation_count = 6;
-constexpr const char* operation_names[operation_count] = {"add.rn.f32", "mul.rn.f32", "fma.rn.f32",
-                                                          "div.rn.f32", "max.f32",    "natural_log"};
+constexpr int operation_count = 6;  // the first five in the order of arithmetic_models
 struct Arguments {
   float x, y, z;
 };
@@ -174,13 +173,14 @@ uint32 expected(Operation operation, const Arguments& a) {
 }
 
 ModelCheck check_operation(const Chip& chip, const Progress& progress, Operation operation) {
-  const char* name = operation_names[int(operation)];
+  const std::string name = operation == Operation::natural_log ? natural_log_model : arithmetic_models[int(operation)];
   progress(name);
   constexpr uint64 count = 1ul << 22;
   DeviceArray<uint32> results(count);
   compute<<<16 * chip.multiprocessors, 256>>>(operation, count, results.data());
   finish(name);
-  ModelCheck check{name, "random numbers", "", 0, 0, count, 0, ""};
+  ModelCheck check;
+  check.model = name, check.data = "random numbers", check.assembler = chip.assembler, check.sample = count;
   const std::vector<uint32> found = results.read();
   for (uint64 n = 0; n < count; ++n) {
     const Arguments a = arguments_of(n);
@@ -197,11 +197,11 @@ ModelCheck check_operation(const Chip& chip, const Progress& progress, Operation
 }  // namespace
 
 std::vector<ModelCheck> check_unary(const Chip& chip, const Progress& progress) {
-  return {check_function<Function::ex2>(chip, progress, "ex2.approx.ftz.f32", false),
-          check_function<Function::to_bf16>(chip, progress, "cvt.rn.bf16x2.f32", false),
-          check_function<Function::to_fp16>(chip, progress, "cvt.rn.f16x2.f32", false),
-          check_function<Function::to_e4m3>(chip, progress, "cvt.rn.satfinite.e4m3x2.f32", true),
-          check_function<Function::to_e5m2>(chip, progress, "cvt.rn.satfinite.e5m2x2.f32", true)};
+  return {check_function<Function::ex2>(chip, progress, ex2_model, false),
+          check_function<Function::to_bf16>(chip, progress, conversion_model(DType::bf16), false),
+          check_function<Function::to_fp16>(chip, progress, conversion_model(DType::fp16), false),
+          check_function<Function::to_e4m3>(chip, progress, conversion_model(DType::e4m3), true),
+          check_function<Function::to_e5m2>(chip, progress, conversion_model(DType::e5m2), true)};
 }
 
 std::vector<ModelCheck> check_arithmetic(const Chip& chip, const Progress& progress) {
