@@ -29,7 +29,7 @@ struct Subject {
   flashproof_conventions conventions = FLASHPROOF_DEFAULT_CONVENTIONS;
   std::string arithmetic;  ///< as declared for this problem and config; "" unknown
   const char* where_to_declare = "declare it in flashproof_kernel.arithmetic";  ///< the arithmetic, for its author
-  std::optional<GpuStanding> gpu;  ///< none: the host runs it, by the models themselves, or what does is not known
+  std::optional<GpuStanding> gpu = {};  ///< none: the host runs it, by the models themselves, or what does is not known
 };
 
 /// How the runner lays a case out around the logical data; never visible to a correct kernel.
