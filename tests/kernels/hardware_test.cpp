@@ -482,9 +482,9 @@ TEST(CertifyData, FamiliesHoldWhatTheyPromise) {
 TEST(Certificate, HoldsOnlyWhereSomethingWasComparedAndNothingDiffers) {
   Certificate certificate;
   EXPECT_FALSE(certificate.holds());
-  certificate.checks.push_back({"skipped", "", "no such instruction", 0, 0, 0, 0, ""});
+  certificate.checks.push_back({"skipped", "", "", "no such instruction", 0, 0, 0, 0, ""});
   EXPECT_FALSE(certificate.holds());
-  certificate.checks.push_back({"compared", "bits", "", 100, 0, 10, 0, ""});
+  certificate.checks.push_back({"compared", "bits", "ptxas 13.0.88", "", 100, 0, 10, 0, ""});
   certificate.chain.push_back({"wgmma", 32768, 0.5f, 0.5f});
   EXPECT_TRUE(certificate.holds());
   Certificate other = certificate;
