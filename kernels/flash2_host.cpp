@@ -52,7 +52,7 @@ int best(std::span<const TileConfig> table, const flashproof_problem& p, Accept 
 }
 
 void parse_tile(std::string_view text, Config& config) {
-  constexpr int most = 1024;  // more is never feasible, and products of such numbers are still ints
+  constexpr int most = 1024;  // more is never feasible
   int* const numbers[] = {&config.tile_m, &config.tile_n, &config.stages, &config.warps};
   const char *at = text.data(), *end = at + text.size();
   for (int* number : numbers) {

@@ -51,8 +51,8 @@ FLASHPROOF_HD constexpr int available_registers(const TileConfig& c) {
   return share > 255 ? 255 : share;
 }
 /// For the accumulators of O, the scores of a tile, and about 50 of addresses, row state and operands on their way.
-FLASHPROOF_HD constexpr int estimated_registers(const TileConfig& c) {
-  return warp_rows(c) * (c.value_dim + c.tile_n) / 32 + 50;
+FLASHPROOF_HD constexpr int64 estimated_registers(const TileConfig& c) {
+  return warp_rows(c) * (int64(c.value_dim) + c.tile_n) / 32 + 50;
 }
 /// Whether the warp's rows of Q stay in registers over all key tiles; else they are read again for each. Kept ones
 /// leave the assembler less choice: it then uses up to 36 registers more than the estimate, in fp8, where bytes are put
@@ -62,7 +62,8 @@ FLASHPROOF_HD constexpr bool keeps_queries(const TileConfig& c) {
   return estimated_registers(c) + queries + margin <= available_registers(c);
 }
 
-/// nullptr: the kernel can be compiled and run on sm_90; else what is wrong.
+/// nullptr: the kernel can be compiled and run on sm_90; else what is wrong. Any numbers may be asked about: those that
+/// are multiplied as ints have been bounded before.
 FLASHPROOF_HD constexpr const char* feasible(const TileConfig& c) {
   const int step = is_fp8(c.dtype) ? 32 : 16;  // keys of a matrix instruction
   if (c.dtype == DType::fp32) return "the tensor core takes bf16, fp16, e4m3 and e5m2 alone";
@@ -73,8 +74,8 @@ FLASHPROOF_HD constexpr const char* feasible(const TileConfig& c) {
   if (c.stages < 2 || c.stages > 8) return "there are 2 to 8 stages";
   if (padded_dim(c.head_dim) != c.head_dim || padded_dim(c.value_dim) != c.value_dim)
     return "a padded dim is 32, 64, 96, 128, 160, 192 or 256";
-  if (shared_bytes(c) > largest_shared_bytes) return "the tiles need more shared memory than a block has";
   if (estimated_registers(c) > available_registers(c)) return "the accumulators need more registers than a thread has";
+  if (shared_bytes(c) > largest_shared_bytes) return "the tiles need more shared memory than a block has";
   return nullptr;
 }
 

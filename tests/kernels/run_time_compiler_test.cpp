@@ -227,10 +227,10 @@ TEST(Flash2RunTime, RefusesWhatIsNotFeasible) {
   p.dtype = FLASHPROOF_BF16;
   p.head_dim = p.value_dim = 200;
   try {
-    flash2::run_time_config(p, flash2::parse_config("tile=128x256x2x8", false), Features::plain);
+    flash2::run_time_config(p, flash2::parse_config("tile=32x128x4x2", false), Features::plain);
     FAIL();
   } catch (const Rejected& reason) {
-    EXPECT_NE(std::string(reason.what()).find("tile 128x256x2x8: the tiles need more shared memory"), std::string::npos)
+    EXPECT_NE(std::string(reason.what()).find("tile 32x128x4x2: the tiles need more shared memory"), std::string::npos)
         << reason.what();
   }
 }
