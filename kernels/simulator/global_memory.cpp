@@ -1,6 +1,28 @@
 #include "kernels/simulator/global_memory.h"
 
+#include <algorithm>
+#include <stdexcept>
+
 namespace flashproof::simulator {
+
+static bool overlap(const GlobalRegion& a, const GlobalRegion& b) {
+  const uint64 first = std::max(uint64(a.data), uint64(b.data));
+  return first < std::min(uint64(a.data) + uint64(a.bytes), uint64(b.data) + uint64(b.bytes));
+}
+
+GlobalMemory::GlobalMemory(const Clocks& clocks, const std::vector<GlobalRegion>& regions, int warps) {
+  for (const GlobalRegion& region : regions) {
+    if (!region.writable) continue;
+    for (const Region& other : regions_)
+      if (overlap(region, other.memory))
+        throw std::invalid_argument(std::string("simulate: ") + other.memory.name + " and " + region.name +
+                                    " are both written and overlap");
+    regions_.push_back(
+        {region, Shadow(clocks, region.name, Shadow::Life::grid, region.bytes, int(uint64(region.data) % 16), warps)});
+  }
+  for (const GlobalRegion& region : regions)
+    if (!region.writable) regions_.push_back({region, std::nullopt});
+}
 
 static std::string access(int bytes, Actor actor, const SourcePlace& where) {
   return name_of(actor) + " at " + place(where) + ": " + std::to_string(bytes) + " bytes ";

@@ -7,7 +7,8 @@
 
 namespace flashproof {
 
-/// A buffer in the caller's memory. Regions may touch or overlap; an access lies in one of them.
+/// A buffer in the caller's memory. An access lies in one of them. They may touch, and one that is only read may overlap
+/// others (slices of one tensor): what lies in a writable one is judged there, read or written.
 struct GlobalRegion {
   const void* data;
   int64 bytes;
@@ -19,14 +20,8 @@ namespace simulator {
 
 class GlobalMemory {
  public:
-  GlobalMemory(const Clocks& clocks, const std::vector<GlobalRegion>& regions, int warps) {
-    for (const GlobalRegion& region : regions) {
-      regions_.push_back({region, std::nullopt});
-      if (region.writable)
-        regions_.back().shadow.emplace(clocks, region.name, Shadow::Life::grid, region.bytes,
-                                       int(uint64(region.data) % 16), warps);
-    }
-  }
+  /// Throws std::invalid_argument for writable regions that overlap: a byte has one history.
+  GlobalMemory(const Clocks&, const std::vector<GlobalRegion>&, int warps);
 
   /// The `bytes` bytes at `address` may be read by the actor.
   void read(const void* address, int bytes, Actor actor, const SourcePlace& where) {
@@ -67,7 +62,7 @@ class GlobalMemory {
   [[noreturn]] static void read_only(const GlobalRegion&, const void*, int bytes, Actor, const SourcePlace&);
   std::string position(const void* address) const;
 
-  std::vector<Region> regions_;
+  std::vector<Region> regions_;  // the writable ones first
 };
 
 }  // namespace simulator

@@ -453,6 +453,28 @@ TEST(Simulator, FindsRacesInGlobalMemoryWithinABlock) {
   expect_fault(launch, {{FaultKind::race, "// writes"}, {FaultKind::race, "// reads"}}, [&] { exchange(false); });
 }
 
+/// Two slices of one tensor, whose rows alternate: of the bytes of `out`, those that `in` has, too, are judged as `out`'s.
+TEST(Simulator, JudgesWhatTwoRegionsShareAsTheWrittenOne) {
+  std::vector<float> both(100);
+  SimulatedLaunch launch;
+  launch.threads = 64;
+  launch.regions = {{&both[0], 4 * 75, "in", false}, {&both[25], 4 * 75, "out", true}};
+  const auto copy = [&](int apart) {
+    const int t = thread_index();
+    if (t < 25) store_global(&both[25 + t], 1.0f);              // writes
+    if (t >= 32 && t < 57) load_global(&both[t - 32 + apart]);  // reads
+  };
+  expect_clean(launch, [&] { copy(0); });
+  expect_fault(launch, {{FaultKind::race, "// writes"}, {FaultKind::race, "// reads"}}, [&] { copy(25); });
+  expect_fault(launch, {{FaultKind::read_only, "// writes in"}}, [&] {
+    if (thread_index() == 0) store_global(&both[24], 1.0f);  // writes in
+  });
+  launch.regions.push_back({&both[99], 4, "last", true});
+  EXPECT_THROW(simulate(launch, [] {}), std::invalid_argument);
+  launch.regions[1].bytes -= 4;
+  EXPECT_NO_THROW(simulate(launch, [] {})) << "they touch";
+}
+
 // ---- the machine itself
 
 TEST(Simulator, RunsBlocksAndWarpsInManyOrders) {
