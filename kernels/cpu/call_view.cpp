@@ -79,9 +79,9 @@ int64_t key_gradient_offset(const CallView& view, const flashproof_tensor& t, in
   return concatenated ? offset_of(t, 0, view.key_gradient_begin[b] + j, kv_head) : offset_of(t, b, j, kv_head);
 }
 
-/// One side's used lengths and slot starts.
+/// One side's used lengths and slot starts. `tokens` are those of the side's tensors, packed; `longest` is the longest slot.
 void read_lengths(const flashproof_integers& cu, bool packed, const flashproof_integers& used, bool is_used,
-                  int64_t batch, int64_t dense_slot, const char* side, std::vector<int64_t>& lengths,
+                  int64_t batch, int64_t tokens, int64_t longest, const char* side, std::vector<int64_t>& lengths,
                   std::vector<int64_t>& begins) {
   const std::string name(side);
   if (packed && (cu.host == nullptr || cu.length != batch + 1))
@@ -89,9 +89,15 @@ void read_lengths(const flashproof_integers& cu, bool packed, const flashproof_i
   if (is_used && (used.host == nullptr || used.length != batch))
     throw Rejected("seqused_" + name + " must hold one integer an entry");
   for (int64_t b = 0; b < batch; ++b) {
-    const int64_t slot = packed ? int64_t(cu.host[b + 1]) - cu.host[b] : dense_slot;
+    const int64_t slot = packed ? int64_t(cu.host[b + 1]) - cu.host[b] : longest;
     const int64_t length = is_used ? used.host[b] : slot;
     if (slot < 0) throw Rejected("cu_seqlens_" + name + " decreases at entry " + std::to_string(b));
+    if (packed && (cu.host[b] < 0 || cu.host[b + 1] > tokens))
+      throw Rejected("cu_seqlens_" + name + " leads entry " + std::to_string(b) + " outside the " +
+                     std::to_string(tokens) + " tokens that there are");
+    if (slot > longest)
+      throw Rejected("cu_seqlens_" + name + " gives entry " + std::to_string(b) + " a slot of " + std::to_string(slot) +
+                     ", longer than max_seq_" + name);
     if (length < 0 || length > slot)
       throw Rejected("length " + std::to_string(length) + " of entry " + std::to_string(b) + " on side " + name +
                      " is outside its slot of " + std::to_string(slot));
@@ -144,12 +150,12 @@ CallView view_call(const flashproof_call& call) {
   if (call.problem == nullptr) throw Rejected("call has no problem");
   const flashproof_problem& p = *call.problem;
   CallView view{call, p, {}, {}, {}, {}, {}};
-  read_lengths(call.cu_seqlens_q, p.packed_q, call.seqused_q, p.used_q, p.batch, p.max_seq_q, "q", view.seq_q,
-               view.q_begin);
-  read_lengths(call.cu_seqlens_k, p.packed_k, call.seqused_k, p.used_k, p.batch, p.max_seq_k, "k", view.seq_k,
-               view.k_begin);
-  view.key_gradient_begin = view.k_begin;
   check_tensors(view);
+  read_lengths(call.cu_seqlens_q, p.packed_q, call.seqused_q, p.used_q, p.batch, call.q.shape[1], p.max_seq_q, "q",
+               view.seq_q, view.q_begin);
+  read_lengths(call.cu_seqlens_k, p.packed_k, call.seqused_k, p.used_k, p.batch,
+               p.page_size > 0 ? p.total_k : call.k.shape[1], p.max_seq_k, "k", view.seq_k, view.k_begin);
+  view.key_gradient_begin = view.k_begin;
   if (p.page_size > 0) {
     check_pages(view);
     std::exclusive_scan(view.seq_k.begin(), view.seq_k.end(), view.key_gradient_begin.begin(), int64_t(0));

@@ -90,12 +90,20 @@ std::vector<GlobalRegion> regions_of(const flashproof_call& c) {
   return regions;
 }
 
+/// Lengths and pages that contradict the problem are refused here: the arrays that the kernel reads are host memory, too.
+void check_integers(flashproof_call call) {
+  for (flashproof_integers* each :
+       {&call.cu_seqlens_q, &call.cu_seqlens_k, &call.seqused_q, &call.seqused_k, &call.page_table})
+    each->host = each->data;
+  view_call(call);
+}
+
 flashproof_status forward(const flashproof_call* call, const char* config_text, void*, char* message, size_t size) {
   return guarded(message, size, [&] {
     const flashproof_problem& p = *call->problem;
     const Config config = parse_config(config_text, true);
     const int declared = chosen(p, config);
-    view_call(*call);  // lengths, pages and tensors are what the problem says
+    check_integers(*call);
     const Call c = call_of(*call);
     const std::vector<TileConfig> configs = configs_of(p.dtype);
     const SimulatedKernel& kernel = kernels_of(p.dtype)[size_t(choose_for_call(configs, declared, c, p, config))];

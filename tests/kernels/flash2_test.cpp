@@ -231,6 +231,38 @@ TEST(Flash2, RefusesCallsThatLackWhatTheProblemSpeaksOf) {
   EXPECT_NE(refusal([](C& c) { c.page_table = {}; }).find("page_table"), std::string::npos);
 }
 
+/// Integers that lead outside a tensor or an entry's slot are refused with their name; the kernel is not started.
+TEST(Flash2, RefusesLengthsAndPagesThatLeadOutside) {
+  const Inputs packed = inputs_of("bf16 seqq=[3,5] seqk=[6,9] d16");
+  const Inputs paged = inputs_of("bf16 b2 q3 k9 d16 usedk=[7,9] pages=shuffle(7,4)");
+  using List = flashproof_integers flashproof_call::*;
+  const auto refusal = [](const Inputs& in, List list, int64_t position, int32_t value) -> std::string {
+    SmallCall small(in);
+    flashproof_integers& integers = small.call.*list;
+    std::vector<int32_t> changed(integers.data, integers.data + integers.length);
+    changed.at(size_t(position)) = value;
+    integers.data = changed.data();  // what the kernel reads
+    char message[4096] = "";
+    const flashproof_status status = kernel().forward(&small.call, "", nullptr, message, sizeof message);
+    return status == FLASHPROOF_OK         ? ""
+           : status == FLASHPROOF_REJECTED ? message
+                                           : "no refusal: " + std::string(message);
+  };
+  const List cu_q = &flashproof_call::cu_seqlens_q, cu_k = &flashproof_call::cu_seqlens_k;
+  const List used_k = &flashproof_call::seqused_k, pages = &flashproof_call::page_table;
+  EXPECT_EQ(refusal(packed, cu_q, 0, 0), "");
+  EXPECT_EQ(refusal(packed, cu_q, 2, 2), "cu_seqlens_q decreases at entry 1");
+  EXPECT_EQ(refusal(packed, cu_q, 1, 2), "cu_seqlens_q gives entry 1 a slot of 6, longer than max_seq_q");
+  EXPECT_EQ(refusal(packed, cu_k, 0, -1), "cu_seqlens_k leads entry 0 outside the 15 tokens that there are");
+  EXPECT_EQ(refusal(packed, cu_k, 2, 16), "cu_seqlens_k leads entry 1 outside the 15 tokens that there are");
+  EXPECT_EQ(refusal(paged, used_k, 0, 7), "");
+  EXPECT_EQ(refusal(paged, used_k, 0, -1), "length -1 of entry 0 on side k is outside its slot of 9");
+  EXPECT_EQ(refusal(paged, used_k, 1, 10), "length 10 of entry 1 on side k is outside its slot of 9");
+  EXPECT_EQ(refusal(paged, pages, 1, 8), "page_table entry 8 is no page of k");
+  EXPECT_EQ(refusal(paged, pages, 1, -1), "page_table entry -1 is no page of k");
+  EXPECT_EQ(refusal(paged, pages, 2, INT32_MAX), "") << "past ceil(7 / 4) pages: never followed";
+}
+
 TEST(Flash2, DeclaresTheArithmeticOfItsChoice) {
   const Inputs plain = inputs_of("bf16 q100 k10 d64"), scaled = inputs_of("e5m2 q100 k10 d64 softcap=3");
   const SmallCall small(plain), other(scaled);
