@@ -5,8 +5,6 @@
 //   dS      p (factor keep <dO_i, v_j> - D_i), times 1 - (s1 / cap)^2 for the gradient of scale x
 // (reference/attention.h has the formulas they come from.)
 #pragma once
-#include <cstdlib>
-#include <limits>
 #include <vector>
 
 #include "reference/philox.h"
@@ -15,7 +13,8 @@
 
 namespace flashproof {
 
-template <class Number>
+/// Biases is an array of doubles that has empty() and [].
+template <class Number, class Biases = std::vector<double>>
 struct ScoreRule {
   Mask mask;
   int64 seq_q = 0, seq_k = 0;
@@ -23,7 +22,7 @@ struct ScoreRule {
   Number softcap = Number(0);  ///< 0: off
   Number slope = Number(0);    ///< 0: no ALiBi
   /// Empty: none; else element i row_stride + j key_stride, a broadcast axis having stride 0.
-  std::vector<double> bias;
+  Biases bias = {};
   int64 bias_row_stride = 0, bias_key_stride = 0;
   bool has_sink = false;
   Number sink = Number(0);
@@ -53,16 +52,15 @@ Matrix<Number> transpose(const Matrix<Number>& a) {
   return result;
 }
 
-template <class Number>
-double bias_of(const ScoreRule<Number>& rule, int64 i, int64 j) {
+template <class Number, class Biases>
+FLASHPROOF_HD double bias_of(const ScoreRule<Number, Biases>& rule, int64 i, int64 j) {
   return rule.bias.empty() ? 0 : rule.bias[i * rule.bias_row_stride + j * rule.bias_key_stride];
 }
 
 /// Whether row i attends to key j.
-template <class Number>
-bool sees(const ScoreRule<Number>& rule, int64 i, int64 j) {
-  return visible(rule.mask, rule.seq_q, rule.seq_k, i, j) &&
-         bias_of(rule, i, j) != -std::numeric_limits<double>::infinity();
+template <class Number, class Biases>
+FLASHPROOF_HD bool sees(const ScoreRule<Number, Biases>& rule, int64 i, int64 j) {
+  return visible(rule.mask, rule.seq_q, rule.seq_k, i, j) && bias_of(rule, i, j) != -__builtin_huge_val();
 }
 
 template <class Number>
@@ -74,8 +72,8 @@ bool sees_any(const ScoreRule<Number>& rule, int64 i) {
 }
 
 /// Smallest interval that holds the keys which the mask shows to any of the rows.
-template <class Number>
-Span keys_of_rows(const ScoreRule<Number>& rule, Span rows) {
+template <class Number, class Biases>
+FLASHPROOF_HD Span keys_of_rows(const ScoreRule<Number, Biases>& rule, Span rows) {
   Span all{0, 0};
   for (int64 i = rows.begin; i < rows.end; ++i) {
     const KeyRange keys = visible_keys(rule.mask, rule.seq_q, rule.seq_k, i);
@@ -103,19 +101,20 @@ void clear_unseeing_rows(Head<Number>& head) {
   }
 }
 
-template <class Number>
-bool keeps(const ScoreRule<Number>& rule, int64 i, int64 j) {
+template <class Number, class Biases>
+FLASHPROOF_HD bool keeps(const ScoreRule<Number, Biases>& rule, int64 i, int64 j) {
   return !rule.has_dropout || dropout_keeps(rule.dropout_seed, rule.dropout_words, rule.b, rule.h, i, j);
 }
 
 /// s_ij from <q_i, k_j>.
-template <class Ops, class Number = typename Ops::Number>
-Number score_of(const Ops& ops, const ScoreRule<Number>& rule, int64 i, int64 j, const Number& product) {
+template <class Ops, class Number, class Biases>
+FLASHPROOF_HD Number score_of(const Ops& ops, const ScoreRule<Number, Biases>& rule, int64 i, int64 j,
+                              const Number& product) {
   Number s = rule.scale * product;
   if (rule.softcap != Number(0)) s = rule.softcap * ops.tanh_ratio(s, rule.softcap);
   if (rule.slope != Number(0)) {
-    const int64 distance = std::abs(i + alignment_offset(rule.mask, rule.seq_q, rule.seq_k) - j);
-    s = s - rule.slope * Number(double(distance));
+    const int64 distance = i + alignment_offset(rule.mask, rule.seq_q, rule.seq_k) - j;
+    s = s - rule.slope * Number(double(distance < 0 ? -distance : distance));
   }
   if (!rule.bias.empty()) s = s + Number(bias_of(rule, i, j));
   return s;
@@ -146,15 +145,16 @@ Matrix<Number> score_tile(const Ops& ops, const Head<Number>& head, Span rows, S
 
 /// P of a tile as it enters P V: dropped where dropout says so, rounded. Dropped is times 0, not 0, since a row's NaN must reach
 /// O even if all its keys are dropped.
-template <class Ops, class Number = typename Ops::Number>
-void drop_and_round(const Ops& ops, const ScoreRule<Number>& rule, int64 i, Span keys, Number* p) {
+template <class Ops, class Number, class Biases>
+FLASHPROOF_HD void drop_and_round(const Ops& ops, const ScoreRule<Number, Biases>& rule, int64 i, Span keys,
+                                  Number* p) {
   for (int64 j = keys.begin; j < keys.end; ++j)
     p[j - keys.begin] = keeps(rule, i, j) ? ops.round_p(p[j - keys.begin]) : Number(p[j - keys.begin] * Number(0));
 }
 
 /// What exp is taken relative to: the maximum, or 0 where no key was seen, since -inf - -inf is NaN.
 template <class Ops, class Number = typename Ops::Number>
-Number finite_reference(const Ops&, const Number& maximum) {
+FLASHPROOF_HD Number finite_reference(const Ops&, const Number& maximum) {
   return maximum == Ops::minus_infinity() ? Number(0) : maximum;
 }
 

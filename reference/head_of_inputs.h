@@ -5,23 +5,17 @@
 
 namespace flashproof {
 
-/// Scale, masks and modifiers of one query head; each product and quotient of factors is taken in T.
-template <class T>
-ScoreRule<T> rule_of(const Inputs& in, const HeadIndex& at) {
+/// Scale, masks and modifiers but the bias of one query head; each product and quotient of factors is taken in T.
+template <class T, class Biases = std::vector<double>>
+ScoreRule<T, Biases> rule_without_bias(const Inputs& in, const HeadIndex& at) {
   const Problem& p = in.problem;
-  ScoreRule<T> rule;
+  ScoreRule<T, Biases> rule;
   rule.mask = p.mask;
   rule.seq_q = at.seq_q;
   rule.seq_k = at.seq_k;
   rule.scale = score_scale<T>(in, at);
   rule.softcap = T(p.softcap);
   if (p.alibi != Alibi::none) rule.slope = T(in.slopes[at.b * p.heads + at.h]);
-  if (p.bias) {
-    rule.bias_row_stride = at.seq_k;
-    rule.bias_key_stride = 1;
-    for (int64_t i = 0; i < at.seq_q; ++i)
-      for (int64_t j = 0; j < at.seq_k; ++j) rule.bias.push_back(bias_at(in, at.b, at.h, i, j));
-  }
   rule.has_sink = p.sink;
   if (p.sink) rule.sink = T(in.sinks[at.h]);
   rule.has_dropout = p.dropout.has_value();
@@ -33,6 +27,18 @@ ScoreRule<T> rule_of(const Inputs& in, const HeadIndex& at) {
   }
   rule.b = at.b;
   rule.h = at.h;
+  return rule;
+}
+
+/// The same and the bias of each row and key.
+template <class T>
+ScoreRule<T> rule_of(const Inputs& in, const HeadIndex& at) {
+  ScoreRule<T> rule = rule_without_bias<T>(in, at);
+  if (!in.problem.bias) return rule;
+  rule.bias_row_stride = at.seq_k;
+  rule.bias_key_stride = 1;
+  for (int64_t i = 0; i < at.seq_q; ++i)
+    for (int64_t j = 0; j < at.seq_k; ++j) rule.bias.push_back(bias_at(in, at.b, at.h, i, j));
   return rule;
 }
 
