@@ -1,5 +1,7 @@
 // The kernels that are linked into the program; each is described in its own file.
 #pragma once
+#include <string>
+
 #include "kernels/flashproof_kernel.h"
 
 namespace flashproof {
@@ -13,12 +15,16 @@ const flashproof_kernel* sim_flash2_kernel();    ///< kernels/simulator/flash2.c
 #ifdef FLASHPROOF_HAVE_CUDA
 const flashproof_kernel* gpu_standard_kernel();  ///< kernels/standard.cu: materialised scores
 const flashproof_kernel* gpu_flash2_kernel();    ///< kernels/flash2.cu: FlashAttention 2 forward for the tensor core
+std::string gpu_flash2_assembler(const flashproof_problem*, const char* config);
 #endif
 
 /// All of them with their names ("cpu:flash2"); the GPU's follow where the build has CUDA.
 struct BuiltinKernel {
   const char* name;
   const flashproof_kernel* (*kernel)();
+  /// Who made the machine code that carries the problem out (kernels/assembler.h); nullptr where no matrix instruction
+  /// is in it, or the host runs it.
+  std::string (*assembler)(const flashproof_problem*, const char* config) = nullptr;
 };
 struct BuiltinKernels {
   const BuiltinKernel* first;

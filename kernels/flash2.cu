@@ -3,6 +3,7 @@
 // (kernels/flash2_run_time.h).
 #include <vector>
 
+#include "kernels/assembler.h"
 #include "kernels/builtin.h"
 #include "kernels/flash2_host.h"
 #include "kernels/flash2_kernels.h"
@@ -15,6 +16,7 @@ namespace {
 struct Chip {
   int capability = 90;  ///< 10 major + minor
   int shared_bytes = largest_shared_bytes;
+  bool is_here = false;
 };
 Chip chip_in_use() {
   Chip chip;
@@ -24,8 +26,10 @@ Chip chip_in_use() {
       cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess ||
       cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
     return cudaGetLastError(), chip;  // which also takes the error back, so that the next launch is not blamed for it
-  return {10 * major + minor, bytes};
+  return {10 * major + minor, bytes, true};
 }
+
+std::string architecture_of(const Chip& chip) { return architecture_name(chip.capability / 10, chip.capability % 10); }
 
 /// Whose tensor core it has, of those that the models know (kernels/hardware/tensor_core.h).
 const char* model_of(const Chip& chip) {
@@ -82,8 +86,7 @@ std::string tiles_of(const Table& table, const flashproof_problem& p) {
 
 TileConfig compiled_at_run_time(const flashproof_problem& p, const Config& config, const Chip& chip,
                                 const Table& table) {
-  std::string reason;
-  if (run_time_compiler(compiler_places(), reason).empty())
+  if (const std::string reason = why_no_target(architecture_of(chip)); !reason.empty())
     throw Rejected("this dtype and these head dims are compiled with the tiles " + tiles_of(table, p) +
                    "; another one needs the run-time compiler: " + reason);
   const TileConfig tile = run_time_config(p, config, needed_features(p));
@@ -110,8 +113,23 @@ Choice choice_of(const flashproof_problem& p, const char* config_text) {
   return choice;
 }
 
+/// What forward() may need of the compiler, before it is timed: calls whose rows are not aligned take the general kernel.
+/// What does not compile is left for forward() to tell of, as an error.
+void compile_ahead(const Choice& choice) {
+  TileConfig general = choice.tile;
+  general.features = Features::general;
+  try {
+    run_time_code(choice.tile, architecture_of(choice.chip));
+    run_time_code(general, architecture_of(choice.chip));
+  } catch (const std::exception&) {
+  }
+}
+
 flashproof_status supports(const flashproof_problem* p, const char* config, char* message, size_t size) {
-  return guarded(message, size, [&] { choice_of(*p, config); });
+  return guarded(message, size, [&] {
+    const Choice choice = choice_of(*p, config);
+    if (choice.n < 0 && choice.chip.is_here) compile_ahead(choice);
+  });
 }
 
 const char* arithmetic(const flashproof_problem* p, const char* config) {
@@ -178,6 +196,15 @@ const char* tunables() {
 }  // namespace flashproof::flash2
 
 namespace flashproof {
+
+std::string gpu_flash2_assembler(const flashproof_problem* p, const char* config) {
+  try {
+    const flash2::Choice choice = flash2::choice_of(*p, config);
+    return choice.n < 0 ? run_time_assembler() : assembler_of(choice.table.functions[size_t(choice.n)]);
+  } catch (const std::exception&) {  // no code of it runs here
+    return "";
+  }
+}
 
 const flashproof_kernel* gpu_flash2_kernel() {
   static const flashproof_kernel kernel = [] {

@@ -34,6 +34,21 @@ TileConfig run_time_config(const flashproof_problem& p, const Config& config, Fe
   return c;
 }
 
+const CompiledKernel& run_time_code(const TileConfig& c, const std::string& architecture) {
+  struct Code {
+    std::mutex mutex;  // of its own: threads compile different kernels side by side
+    std::optional<CompiledKernel> compiled;
+  };
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, std::string>, Code> codes;  // a reference into it stays good
+  std::unique_lock lock(mutex);
+  Code& code = codes[{architecture, print(c)}];
+  lock.unlock();
+  const std::lock_guard one(code.mutex);
+  if (!code.compiled) code.compiled = compile_kernel(kernel_text(c, architecture));
+  return *code.compiled;
+}
+
 const LaunchableKernel& run_time_kernel(const TileConfig& c, int device) {
   static std::mutex mutex;
   static std::map<std::pair<int, std::string>, LaunchableKernel> kernels;  // a reference into it stays good
@@ -41,8 +56,8 @@ const LaunchableKernel& run_time_kernel(const TileConfig& c, int device) {
   const std::pair key(device, print(c));
   auto at = kernels.find(key);
   if (at == kernels.end()) {
-    const CompiledKernel compiled = compile_kernel(kernel_text(c, device_architecture()));
-    at = kernels.emplace(key, load_kernel(compiled, unsigned(shared_bytes(c)))).first;
+    const CompiledKernel& code = run_time_code(c, device_architecture());
+    at = kernels.emplace(key, load_kernel(code, unsigned(shared_bytes(c)))).first;
   }
   return at->second;
 }

@@ -15,8 +15,12 @@ KernelText kernel_text(const TileConfig&, const std::string& architecture);
 /// serve many problems. Throws Rejected with the reason where it is not feasible.
 TileConfig run_time_config(const flashproof_problem&, const Config&, Features);
 
-/// The kernel of this TileConfig on the device, whose context must be current: compiled and loaded when it is first
-/// asked for in this process. Throws as compile_kernel and load_kernel do. Safe to call from several threads.
+/// Machine code of this TileConfig, compiled when it is first asked for in this process and not in the cache. Throws as
+/// compile_kernel does. Safe to call from several threads, as is the next.
+const CompiledKernel& run_time_code(const TileConfig&, const std::string& architecture);
+
+/// Its kernel on the device, whose context must be current, loaded when it is first asked for in this process. Throws as
+/// compile_kernel and load_kernel do.
 const LaunchableKernel& run_time_kernel(const TileConfig&, int device);
 
 /// Every field drawn: 1 to 8 warps of 16 or 32 rows, up to 256 keys, 2 to 5 stages, any format of the tensor core, any

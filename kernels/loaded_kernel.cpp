@@ -53,6 +53,10 @@ void require(Result result, const std::string& what) {
 
 }  // namespace
 
+std::string architecture_name(int major, int minor) {
+  return "sm_" + std::to_string(major) + std::to_string(minor) + (major >= 9 ? "a" : "");
+}
+
 std::string device_architecture() {
   constexpr int capability_major = 75, capability_minor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
   int device = 0, major = 0, minor = 0;
@@ -60,8 +64,7 @@ std::string device_architecture() {
   if (result == 0) result = driver().attribute(&major, capability_major, device);
   if (result == 0) result = driver().attribute(&minor, capability_minor, device);
   if (result != 0) throw UnavailableError("the current CUDA device: " + text_of(result));
-  // Hopper's own instructions, and those of what came after, are in the architectures with an a.
-  return "sm_" + std::to_string(major) + std::to_string(minor) + (major >= 9 ? "a" : "");
+  return architecture_name(major, minor);
 }
 
 LaunchableKernel load_kernel(const CompiledKernel& kernel, unsigned shared_bytes) {

@@ -8,7 +8,9 @@
 
 namespace flashproof {
 
-/// Of the current device: "sm_90a", "sm_80". UnavailableError with the reason where there is no driver or no context.
+/// "sm_90a", "sm_80". Hopper's own instructions, and those of what came after, are in the architectures with an a.
+std::string architecture_name(int capability_major, int capability_minor);
+/// Of the current device. UnavailableError with the reason where there is no driver or no context.
 std::string device_architecture();
 
 /// A kernel ready for launch.

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -183,6 +184,20 @@ TEST_F(RunTimeCompiler, TakesATileOfFlash2) {
   TileConfig wrong = tile;
   wrong.tile_n = 16;
   EXPECT_THROW(compile_kernel(flash2::kernel_text(wrong, "sm_90a"), places_), std::runtime_error);
+}
+
+/// A call that follows supports() finds the machine code in the process, whether or not a cache keeps it.
+TEST_F(RunTimeCompiler, KeepsTheCodeOfATileInTheProcess) {
+  const TileConfig tile = {DType::bf16, 16, 16, 2, 1, 32, 32, Features::plain};
+  const CompiledKernel* found[2] = {};
+  std::thread threads[2];
+  for (int n = 0; n < 2; ++n) threads[n] = std::thread([&, n] { found[n] = &flash2::run_time_code(tile, "sm_90a"); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(found[0], found[1]);
+  EXPECT_TRUE(found[0]->cubin.starts_with("\177ELF"));
+  EXPECT_NE(&flash2::run_time_code(tile, "sm_80"), found[0]);
+  for (int n = 0; n < 2; ++n)
+    EXPECT_THROW(flash2::run_time_code(tile, "sm_95a"), std::runtime_error) << "tried again: a failure is not kept";
 }
 
 TEST(Flash2RunTime, DrawsTilesThatEveryBf16ProblemOfDim128Takes) {
