@@ -90,7 +90,12 @@ Judgement execute(const RunOnce& run_once, const LoadedKernel& kernel, const Job
     return result;
   };
   for (const Check& check : all_checks()) {
-    if (!wanted(job, check) || !check.applies(job.c, subject)) continue;
+    if (!wanted(job, check)) continue;
+    if (!check.applies(job.c, subject)) {
+      const std::string missing = check.missing ? check.missing(job.c, subject) : "";
+      if (!missing.empty()) judgement.unjudged.push_back({check.id, missing});
+      continue;
+    }
     const double start = now();
     const std::vector<Run> runs = check.plan(job.c, subject);
     std::vector<RunResult> results;

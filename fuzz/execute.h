@@ -16,11 +16,17 @@ struct Job {
   std::vector<std::string> checks;
 };
 
+/// A check that gave no verdict for want of something that a user can bring: its id, and what.
+struct Unjudged {
+  std::string check, reason;
+};
+
 /// Verdicts in the order of all_checks(); empty when the kernel's supports() rejects the problem, with the reason.
 struct Judgement {
   std::vector<Verdict> verdicts;
   std::string rejected;  ///< reason; "" = not rejected
-  Subject subject;       ///< what the kernel declared for the case; of a rejected one its name and config alone
+  std::vector<Unjudged> unjudged;
+  Subject subject;  ///< what the kernel declared for the case; of a rejected one its name and config alone
   double kernel_seconds = 0, oracle_seconds = 0;
   /// The worst status: fail before inconclusive before rejected before pass; inconclusive where no check had anything to judge.
   Status status() const;

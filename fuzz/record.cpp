@@ -138,6 +138,7 @@ Record record_of(const LoadedKernel& kernel, const Job& job, const Judgement& ju
   record.id = case_id(job.c);
   record.rejected = judgement.rejected;
   record.verdicts = judgement.verdicts;
+  record.unjudged = judgement.unjudged;
   record.arithmetic = judgement.subject.arithmetic;
   record.kernel_seconds = judgement.kernel_seconds;
   record.oracle_seconds = judgement.oracle_seconds;
@@ -152,6 +153,7 @@ std::string print(const Record& record) {
   if (!record.rejected.empty()) json["rejected"] = record.rejected;
   json["verdicts"] = Json::array();
   for (const Verdict& verdict : record.verdicts) json["verdicts"].push_back(json_of(verdict));
+  for (const Unjudged& check : record.unjudged) json["unjudged"][check.check] = check.reason;
   if (!record.arithmetic.empty()) json["arithmetic"] = record.arithmetic;
   if (record.tile_m > 0) json["tile"] = {record.tile_m, record.tile_n};
   json["kernel_seconds"] = record.kernel_seconds;
@@ -169,6 +171,8 @@ Record parse_record(const std::string& line) {
     record.text = json.at("case");
     record.rejected = json.value("rejected", "");
     for (const Json& verdict : json.at("verdicts")) record.verdicts.push_back(verdict_from(verdict));
+    if (json.contains("unjudged"))
+      for (const auto& [check, reason] : json["unjudged"].items()) record.unjudged.push_back({check, reason});
     record.arithmetic = json.value("arithmetic", "");
     if (json.contains("tile")) record.tile_m = json["tile"].at(0), record.tile_n = json["tile"].at(1);
     record.kernel_seconds = json.at("kernel_seconds");

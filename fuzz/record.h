@@ -26,6 +26,7 @@ struct Record {
   std::string id;                    ///< case_id
   std::string rejected;
   std::vector<Verdict> verdicts;
+  std::vector<Unjudged> unjudged;
   std::string arithmetic;          ///< that the kernel declared for this case; "" unknown
   int64_t tile_m = 0, tile_n = 0;  ///< whose edges the case's lengths are held against; 0 in records without it
   double kernel_seconds = 0, oracle_seconds = 0;

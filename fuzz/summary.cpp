@@ -108,6 +108,7 @@ void add(Summary& summary, const Record& record) {
   summary.oracle_seconds += record.oracle_seconds;
   if (!record.rejected.empty()) ++kernel.reasons["rejected: " + record.rejected];
   if (record.rejected.empty() && record.verdicts.empty()) ++kernel.reasons["inconclusive: nothing to judge"];
+  for (const Unjudged& check : record.unjudged) ++kernel.unjudged[check.check + ": " + check.reason];
   for (const Verdict& verdict : record.verdicts) {
     ++summary.checks;
     ++summary.checks_run[verdict.check];
@@ -228,6 +229,8 @@ std::string lines_of_kernels(const Summary& s) {
     lines += fmt::format("  {:<20} {:>6} cases: {} passed, {} failed, {} inconclusive, {} rejected\n", name,
                          count.cases, count.passed, count.failed, count.inconclusive, count.rejected);
     for (const auto& [reason, times] : count.reasons) lines += fmt::format("      {:>6} x {}\n", times, reason);
+    for (const auto& [reason, times] : count.unjudged)
+      lines += fmt::format("      {:>6} x no verdict of {}\n", times, reason);
   }
   return lines;
 }

@@ -34,7 +34,8 @@ void add(Accuracy& to, const Accuracy& from);
 
 struct KernelCount {
   int64_t cases = 0, passed = 0, failed = 0, inconclusive = 0, rejected = 0;
-  std::map<std::string, int64_t> reasons;  ///< of rejections and inconclusive verdicts
+  std::map<std::string, int64_t> reasons;   ///< of rejections and inconclusive verdicts
+  std::map<std::string, int64_t> unjudged;  ///< "CHECK: why it gave no verdict"
 };
 
 struct Finding {

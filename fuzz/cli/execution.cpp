@@ -132,6 +132,8 @@ std::string page_of(const Execution& e) {
                                  e.job.config.empty() ? "" : " with " + e.job.config);
   if (!e.judgement.rejected.empty()) page += "  the kernel does not take this problem: " + e.judgement.rejected + "\n";
   for (const Verdict& verdict : e.judgement.verdicts) page += page_of(verdict);
+  for (const Unjudged& check : e.judgement.unjudged)
+    page += fmt::format("  {:<13} no verdict     {}\n", check.check, check.reason);
   if (e.judgement.rejected.empty() && e.judgement.verdicts.empty())
     page += "  no check that was asked for has anything to judge in this case\n";
   if (!e.runs.empty())
@@ -149,6 +151,8 @@ int finish(const Execution& e, const std::string& dump_folder, bool json) {
 
 JsonText json_of(const Execution& e) {
   std::vector<JsonText> verdicts;
+  std::vector<JsonMember> unjudged;
+  for (const Unjudged& check : e.judgement.unjudged) unjudged.push_back({check.check, check.reason});
   for (const Verdict& verdict : e.judgement.verdicts) verdicts.push_back(JsonText::raw(print(verdict)));
   return json_object({{"case", print(e.job.c)},
                       {"id", case_id(e.job.c)},
@@ -158,6 +162,7 @@ JsonText json_of(const Execution& e) {
                       {"status", name_of(e.judgement.status())},
                       {"rejected", e.judgement.rejected},
                       {"verdicts", json_array(verdicts)},
+                      {"unjudged", json_object(unjudged)},
                       {"runs", e.runs.size()},
                       {"output_bits", output_hash(e)},
                       {"kernel_seconds", e.judgement.kernel_seconds},

@@ -20,14 +20,16 @@ JsonText json_of(const Finding& finding) {
 }
 
 JsonText json_of(const KernelCount& count) {
-  std::vector<JsonMember> reasons;
+  std::vector<JsonMember> reasons, unjudged;
   for (const auto& [reason, times] : count.reasons) reasons.push_back({reason, times});
+  for (const auto& [reason, times] : count.unjudged) unjudged.push_back({reason, times});
   return json_object({{"cases", count.cases},
                       {"passed", count.passed},
                       {"failed", count.failed},
                       {"inconclusive", count.inconclusive},
                       {"rejected", count.rejected},
-                      {"reasons", json_object(reasons)}});
+                      {"reasons", json_object(reasons)},
+                      {"unjudged", json_object(unjudged)}});
 }
 
 /// `error`, `bound` and both in ulp stand only where they were recorded.

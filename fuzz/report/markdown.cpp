@@ -23,6 +23,14 @@ std::string table_of_checks(const Report& report) {
 }
 
 /// "0.581 (0.00453 = 1.16 ulp)"; what is in parentheses is left out where it was not recorded.
+std::string lines_of_unjudged(const Summary& s) {
+  std::string lines;
+  for (const auto& [kernel, count] : s.kernels)
+    for (const auto& [reason, times] : count.unjudged)
+      lines += fmt::format("- {}: no verdict of {} ({} cases)\n", kernel, reason, times);
+  return lines.empty() ? "" : "\n" + lines;
+}
+
 std::string with_size(const std::string& ratio, double size, double ulp) {
   return ulp > 0 ? ratio + fmt::format(" ({:.3g} = {:.3g} ulp)", size, size / ulp) : ratio;
 }
@@ -91,8 +99,8 @@ std::string report_markdown(const Report& report) {
   page += fmt::format(
       "\nUndecided elements {}{}.\n\n", s.undecided,
       s.cells.feasible == 0 ? "" : fmt::format("; cells visited {} of {}", s.cells.visited, s.cells.feasible));
-  return page + table_of_ratios(s) + "\n" + meaning + "\n" + table_of_checks(report) + "\n" + table_of_sizes(s) +
-         fmt::format("\nSeed {}.\n", s.manifest.seed) + cite_line(s);
+  return page + table_of_ratios(s) + "\n" + meaning + "\n" + table_of_checks(report) + lines_of_unjudged(s) + "\n" +
+         table_of_sizes(s) + fmt::format("\nSeed {}.\n", s.manifest.seed) + cite_line(s);
 }
 
 std::string report_paper(const Report& report) {
@@ -111,7 +119,8 @@ std::string report_paper(const Report& report) {
       cases[worst.id] = &worst;
     }
   }
-  page += "\n" + table_of_sizes(s) + errors + "\n" + meaning + "\nThe cases, and what their bounds assume:\n\n";
+  page += lines_of_unjudged(s) + "\n" + table_of_sizes(s) + errors + "\n" + meaning +
+          "\nThe cases, and what their bounds assume:\n\n";
   for (const auto& [id, worst] : cases)
     page += fmt::format("- `{}`: `{}`{}; arithmetic {}; {}\n", id, worst->text,
                         worst->config.empty() ? "" : " with `" + worst->config + "`",

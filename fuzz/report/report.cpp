@@ -52,6 +52,7 @@ void merge(Report& report, const Report& other) {
     sum.cases += count.cases, sum.passed += count.passed, sum.failed += count.failed;
     sum.inconclusive += count.inconclusive, sum.rejected += count.rejected;
     for (const auto& [reason, times] : count.reasons) sum.reasons[reason] += times;
+    for (const auto& [reason, times] : count.unjudged) sum.unjudged[reason] += times;
   }
   for (const auto& [dtype, outputs] : from.worst)
     for (const auto& [output, worst] : outputs) keep_larger(to.worst[dtype][output], worst);
