@@ -22,6 +22,8 @@ struct Driver {
   Result (*init)(unsigned);
   Result (*device_count)(int*);
   Result (*device_get)(int*, int);
+  Result (*device_name)(char*, int, int);
+  Result (*device_attribute)(int*, int, int);
   Result (*retain_primary)(void**, int);
   Result (*set_current)(void*);
   Result (*allocate)(DevicePointer*, size_t);
@@ -52,6 +54,7 @@ const Driver* find_driver(std::string& reason) {
     if (function == nullptr) missing = name;
   };
   find(driver.init, "cuInit"), find(driver.device_count, "cuDeviceGetCount"), find(driver.device_get, "cuDeviceGet");
+  find(driver.device_name, "cuDeviceGetName"), find(driver.device_attribute, "cuDeviceGetAttribute");
   find(driver.retain_primary, "cuDevicePrimaryCtxRetain"), find(driver.set_current, "cuCtxSetCurrent");
   find(driver.allocate, "cuMemAlloc_v2"), find(driver.release, "cuMemFree_v2");
   find(driver.copy_to_device, "cuMemcpyHtoD_v2"), find(driver.copy_to_host, "cuMemcpyDtoH_v2");
@@ -110,6 +113,20 @@ constexpr size_t alignment = 256;  // what cuMemAlloc gives, and the ABI promise
 bool cuda_available(std::string& reason) {
   reason = driver_once().reason;
   return driver_once().driver != nullptr;
+}
+
+CudaDevice cuda_device() {
+  constexpr int capability_major = 75, capability_minor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
+  const Driver* driver = driver_once().driver;
+  if (driver == nullptr) throw UnavailableError(driver_once().reason);
+  int device = 0, major = 0, minor = 0;
+  char name[256] = "";
+  Result result = driver->device_get(&device, 0);
+  if (result == 0) result = driver->device_name(name, sizeof name, device);
+  if (result == 0) result = driver->device_attribute(&major, capability_major, device);
+  if (result == 0) result = driver->device_attribute(&minor, capability_minor, device);
+  if (result != 0) throw UnavailableError("CUDA device 0: " + text_of(*driver, result));
+  return {name, std::to_string(major) + "." + std::to_string(minor)};
 }
 
 void* stream_of(flashproof_memory memory) { return memory == FLASHPROOF_CUDA ? cuda().stream : nullptr; }

@@ -13,6 +13,13 @@ namespace flashproof {
 /// Whether a CUDA driver and a device are here; the reason if not.
 bool cuda_available(std::string& reason);
 
+/// The first device, which kernels run on. Throws UnavailableError where there is none.
+struct CudaDevice {
+  std::string name;                ///< "NVIDIA H200"
+  std::string compute_capability;  ///< "9.0"
+};
+CudaDevice cuda_device();
+
 /// The stream that calls enqueue on; NULL on the host. Throws UnavailableError without a device.
 void* stream_of(flashproof_memory);
 /// Waits for the stream. "", or the device's error: after one the context is lost, and this process can run nothing

@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "fuzz/build_info.h"
+#include "fuzz/certificates.h"
 #include "fuzz/device_memory.h"
 #include "fuzz/plug_in_code.h"
 #include "fuzz/runner.h"
@@ -285,7 +286,9 @@ Subject subject_of(const LoadedKernel& kernel, const Problem& problem, const std
     throw BadDescription("arithmetic", "kernel " + kernel.name + ": its arithmetic() answers `" + arithmetic +
                                            "`, which cannot be read: " + error.what());
   }
-  return {kernel.name, config, kernel.table->features, kernel.table->conventions, arithmetic};
+  Subject subject = {kernel.name, config, kernel.table->features, kernel.table->conventions, arithmetic};
+  subject.gpu = gpu_standing(kernel, problem, config);
+  return subject;
 }
 
 }  // namespace flashproof

@@ -38,7 +38,7 @@ std::string evidence_text(const Subject& subject) {
   if (!subject.gpu || subject.gpu->certificate == nullptr) return text;
   const Certificate& c = *subject.gpu->certificate;
   text += ", which the certificate of " + c.gpu + " (driver " + c.driver + ") found to compute what it does";
-  if (subject.gpu->code.assembler.empty()) text += "; fp8 code is taken to be made as " + c.assembler + " makes it";
+  if (subject.gpu->code.assembler.empty()) text += "; fp8 code is taken to be made by one of " + c.assemblers();
   return text;
 }
 

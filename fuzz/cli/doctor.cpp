@@ -1,12 +1,12 @@
 // `doctor`: what this machine and this build have, one line each, with what to do where something is missing.
 #include <filesystem>
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
 #include "fuzz/build_info.h"
+#include "fuzz/certificates.h"
 #include "fuzz/cli/options.h"
 #include "fuzz/cli/verbs.h"
 #include "fuzz/device_memory.h"
@@ -22,19 +22,20 @@ struct Line {
   std::string advice;  ///< "" where nothing is missing
 };
 
-/// Name of the first device, through the driver alone.
-std::string gpu_name() {
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  const auto name = library ? reinterpret_cast<int (*)(char*, int, int)>(dlsym(library, "cuDeviceGetName")) : nullptr;
-  char text[128] = "a device";
-  if (name) name(text, sizeof text, 0);
-  return text;
-}
-
 Line gpu() {
   std::string reason;
-  if (cuda_available(reason)) return {"gpu", gpu_name(), ""};
+  if (cuda_available(reason)) return {"gpu", cuda_device().name, ""};
   return {"gpu", reason, "CPU kernels work; for GPU kernels install NVIDIA's driver"};
+}
+
+Line certificate() {
+  std::string reason;
+  if (!cuda_available(reason)) return {"certificate", "none needed: there is no GPU", ""};
+  const GpuStanding standing = gpu_standing("");
+  if (standing.certificate == nullptr) return {"certificate", standing.without, "`bits` judges no kernel on the GPU"};
+  const Certificate& c = *standing.certificate;
+  return {"certificate", fmt::format("of {}, assemblers {}", c.gpu, c.assemblers()),
+          c.holds() ? "" : "a model differs from the GPU; `bits` judges no kernel that needs it"};
 }
 
 Line nvrtc() {
@@ -81,6 +82,7 @@ int doctor(bool json) {
       {"memory", fmt::format("{:.1f} GiB", gib), gib < 2 ? "large cases may not fit: use --work 1e6" : ""},
       disk(),
       gpu(),
+      certificate(),
       nvrtc(),
       alarm()};
   std::vector<JsonMember> members;

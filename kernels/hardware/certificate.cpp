@@ -38,6 +38,10 @@ bool was_tried_with(const Certificate& c, const std::string& assembler) {
 
 }  // namespace
 
+std::string Certificate::assemblers() const {
+  return assembler + (run_time_assembler.empty() ? "" : ", " + run_time_assembler);
+}
+
 bool Certificate::holds() const {
   const bool compared = std::any_of(checks.begin(), checks.end(), [](const ModelCheck& c) { return c.inputs > 0; });
   return compared &&

@@ -51,6 +51,8 @@ struct Certificate {
   std::vector<Alternative> alternatives;
   std::vector<ChainPoint> chain;
 
+  /// "ptxas 13.0.88, NVRTC 13.0".
+  std::string assemblers() const;
   /// Whether anything was compared and nothing differed.
   bool holds() const;
 };
