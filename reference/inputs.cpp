@@ -8,6 +8,7 @@
 
 #include "reference/errors.h"
 #include "reference/safetensors.h"
+#include "reference/threads.h"
 
 namespace flashproof {
 
@@ -135,31 +136,47 @@ ElementContext context_of(const Case& c, DType dtype, int64_t b) {
           scale_of(p)};
 }
 
-/// Tokens of q, k, v or dO: [total, heads, channels].
-Tensor make_tokens(const Source& source, Operand operand, const std::vector<int64_t>& begin) {
-  const Case& c = source.c;
+std::vector<int64_t> sources_of(const std::vector<int64_t>& map, int64_t count) {
+  std::vector<int64_t> sources;
+  for (int64_t index = 0; index < count; ++index) sources.push_back(source_of(map, index));
+  return sources;
+}
+
+/// The tokens of q, k, v or dO, of which entry b has those from begin[b] on.
+TokenPlan plan_tokens(const Case& c, Operand operand, const std::vector<int64_t>& begin) {
   const Problem& p = c.problem;
   const bool query_side = operand == Operand::q || operand == Operand::d_o;
   const bool wide_as_v = operand == Operand::v || operand == Operand::d_o;
   const auto& positions = query_side ? c.maps.rows : c.maps.keys;
-  const auto& head_map = query_side ? c.maps.heads : c.maps.kv_heads;
-  const auto& channel_map = wide_as_v ? c.maps.value_channels : c.maps.channels;
-  const int64_t heads = query_side ? p.heads : p.kv_heads, channels = wide_as_v ? p.value_dim : p.head_dim;
-
-  Tensor tensor(p.dtype, {begin.back(), heads, channels});
-  int64_t index = 0;
+  TokenPlan plan{c.recipe, operand, {}, {}, {}, {}};
+  plan.heads = query_side ? sources_of(c.maps.heads, p.heads) : sources_of(c.maps.kv_heads, p.kv_heads);
+  plan.channels = wide_as_v ? sources_of(c.maps.value_channels, p.value_dim) : sources_of(c.maps.channels, p.head_dim);
   for (int64_t b = 0; b < p.batch; ++b) {
-    const ElementContext context = context_of(c, p.dtype, b);
-    const int64_t entry = source_of(c.maps.batches, b), length = begin[size_t(b) + 1] - begin[size_t(b)];
-    for (int64_t i = 0; i < length; ++i) {
-      for (int64_t h = 0; h < heads; ++h) {
-        for (int64_t channel = 0; channel < channels; ++channel) {
-          const Place at = {entry, source_of(positions, i), source_of(head_map, h), source_of(channel_map, channel)};
-          tensor.set_bits(index++, source.bits(operand, context, at));
-        }
-      }
-    }
+    plan.contexts.push_back(context_of(c, p.dtype, b));
+    for (int64_t i = 0; i < begin[size_t(b) + 1] - begin[size_t(b)]; ++i)
+      plan.tokens.push_back({b, source_of(c.maps.batches, b), source_of(positions, i)});
   }
+  return plan;
+}
+
+constexpr int64_t worth_threads = 1 << 17;  ///< elements; some 50 ns each, a thread takes 50 us to start
+
+/// Tokens of q, k, v or dO: [total, heads, channels].
+Tensor make_tokens(const Source& source, Operand operand, const std::vector<int64_t>& begin, const TokenMaker& make) {
+  const TokenPlan plan = plan_tokens(source.c, operand, begin);
+  Tensor tensor(source.c.problem.dtype, {begin.back(), int64_t(plan.heads.size()), int64_t(plan.channels.size())});
+  if (make && !source.stored) {
+    make(plan, tensor);
+    return tensor;
+  }
+  for_each_item(begin.back(), tensor.size() < worth_threads ? 1 : 0, [&](int64_t n) {
+    const TokenPlace& token = plan.tokens[size_t(n)];
+    int64_t index = n * int64_t(plan.heads.size() * plan.channels.size());
+    for (const int64_t head : plan.heads)
+      for (const int64_t channel : plan.channels)
+        tensor.set_bits(index++, source.bits(operand, plan.contexts[size_t(token.context)],
+                                             {token.b, token.position, head, channel}));
+  });
   return tensor;
 }
 
@@ -266,17 +283,19 @@ void apply(const SetElement& set, Inputs& inputs) {
 
 }  // namespace
 
-Inputs make_inputs(const Case& c) {
+Inputs make_inputs(const Case& c) { return make_inputs(c, {}); }
+
+Inputs make_inputs(const Case& c, const TokenMaker& make) {
   validate(c);
   Source source{c, {}};
   if (c.recipe.family == Family::file) source.stored = read_stored(c.file);
   Inputs inputs;
   inputs.problem = c.problem;
   inputs.packing = packing_of(c.problem);
-  inputs.q = make_tokens(source, Operand::q, inputs.packing.q_begin);
-  inputs.k = make_tokens(source, Operand::k, inputs.packing.k_begin);
-  inputs.v = make_tokens(source, Operand::v, inputs.packing.k_begin);
-  inputs.d_o = make_tokens(source, Operand::d_o, inputs.packing.q_begin);
+  inputs.q = make_tokens(source, Operand::q, inputs.packing.q_begin, make);
+  inputs.k = make_tokens(source, Operand::k, inputs.packing.k_begin, make);
+  inputs.v = make_tokens(source, Operand::v, inputs.packing.k_begin, make);
+  inputs.d_o = make_tokens(source, Operand::d_o, inputs.packing.q_begin, make);
   inputs.bias = make_bias(source);
   make_modifiers(source, inputs);
   for (const SetElement& set : c.sets) {

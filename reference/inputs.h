@@ -4,9 +4,11 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "reference/case.h"
+#include "reference/tokens.h"
 
 namespace flashproof {
 
@@ -64,7 +66,21 @@ struct Inputs {
 };
 
 /// The data of a case. Throws UsageError for an illegal problem or data (bias +inf or NaN), UnavailableError for a missing file.
+/// Large tensors are made on all cores (threads.h).
 Inputs make_inputs(const Case&);
+
+/// One operand's tokens: a TokenRecipe with its arrays.
+struct TokenPlan {
+  Recipe recipe;
+  Operand operand = Operand::q;
+  std::vector<ElementContext> contexts;
+  std::vector<TokenPlace> tokens;
+  std::vector<int64> heads, channels;
+};
+/// Fills the tensor with the plan's elements, bit for bit those of `token_element`.
+using TokenMaker = std::function<void(const TokenPlan&, Tensor&)>;
+/// make_inputs with q, k, v and dO made by another processor than this host; not where they come from a file.
+Inputs make_inputs(const Case&, const TokenMaker&);
 
 struct Outputs {
   Tensor o;      ///< [total_q, H, dv], output_dtype
