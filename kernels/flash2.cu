@@ -50,7 +50,9 @@ std::span<const DeviceKernel> kernels_of(int32_t dtype) {
 }
 
 /// Whether the code of an fp8 kernel that the chip runs has a body (kernels/flash2_table.h): an sm_89 may run that of
-/// sm_80, and a chip later than all that the program was built for what its driver makes of that. True without a chip.
+/// sm_80, and a chip later than all that the program was built for what its driver makes of that. ptxVersion is the virtual
+/// architecture that machine code is from (CUDA Runtime API, cudaFuncAttributes): 90 for sm_90a, as the note .note.nv.cuinfo
+/// in it says. True without a chip.
 bool has_body(const void* function) {
   cudaFuncAttributes code = {};
   if (cudaFuncGetAttributes(&code, function) != cudaSuccess) return cudaGetLastError(), true;

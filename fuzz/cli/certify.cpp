@@ -72,9 +72,11 @@ int certify_verb(const Options& o) {
 
 void add_certify(CommandLine& line) {
   auto o = std::make_shared<Options>();
-  line.verb("certify", "the hardware models against this machine's GPU: what `bits` asks for", "certify --out h200.json",
-            [o] { return certify_verb(*o); })
-      .option("-o,--out", o->out, "also write the certificate (JSON) to this file")
+  line.verb("certify", "the hardware models against this machine's GPU: what `bits` asks for",
+            "certify --out h200.json", [o] { return certify_verb(*o); })
+      .option("-o,--out", o->out,
+              "a copy (JSON); `bits` reads the one in $FLASHPROOF_CERTIFICATES, else in flashproof/certificates of "
+              "$XDG_DATA_HOME, else of ~/.local/share")
       .flag("--json", o->json, "one JSON object on stdout");
 }
 
