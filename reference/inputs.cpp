@@ -159,17 +159,18 @@ TokenPlan plan_tokens(const Case& c, Operand operand, const std::vector<int64_t>
   return plan;
 }
 
-constexpr int64_t worth_threads = 1 << 17;  ///< elements; some 50 ns each, a thread takes 50 us to start
+/// Elements from which on other threads or a maker are worth their start of some 50 us; one takes some 50 ns.
+constexpr int64_t worth_others = 1 << 17;
 
 /// Tokens of q, k, v or dO: [total, heads, channels].
 Tensor make_tokens(const Source& source, Operand operand, const std::vector<int64_t>& begin, const TokenMaker& make) {
   const TokenPlan plan = plan_tokens(source.c, operand, begin);
   Tensor tensor(source.c.problem.dtype, {begin.back(), int64_t(plan.heads.size()), int64_t(plan.channels.size())});
-  if (make && !source.stored) {
+  if (make && !source.stored && tensor.size() >= worth_others) {
     make(plan, tensor);
     return tensor;
   }
-  for_each_item(begin.back(), tensor.size() < worth_threads ? 1 : 0, [&](int64_t n) {
+  for_each_item(begin.back(), tensor.size() < worth_others ? 1 : 0, [&](int64_t n) {
     const TokenPlace& token = plan.tokens[size_t(n)];
     int64_t index = n * int64_t(plan.heads.size() * plan.channels.size());
     for (const int64_t head : plan.heads)

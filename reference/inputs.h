@@ -79,7 +79,7 @@ struct TokenPlan {
 };
 /// Fills the tensor with the plan's elements, bit for bit those of `token_element`.
 using TokenMaker = std::function<void(const TokenPlan&, Tensor&)>;
-/// make_inputs with q, k, v and dO made by another processor than this host; not where they come from a file.
+/// make_inputs with q, k, v and dO, where they are large and not from a file, made by another processor than this host.
 Inputs make_inputs(const Case&, const TokenMaker&);
 
 struct Outputs {

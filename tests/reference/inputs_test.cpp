@@ -20,15 +20,20 @@ TokenMaker one_by_one(int64_t shift) {
 
 bool same_tokens(const Inputs& a, const Inputs& b) { return a.q == b.q && a.k == b.k && a.v == b.v && a.d_o == b.d_o; }
 
+/// Large enough to be left to another maker; reduced ones and lengths of their own among them.
 TEST(Inputs, AreMadeElementByElement) {
   for (const char* text :
-       {"bf16 b2 h4/2 q5 k9 d6/3 data=creeping_max(0.05) seed=9",
-        "e4m3 seqq=[3,0,2] seqk=[4,1,7] b3 h2/1 d8 data=normal", "fp32 h2/2 q3 k12 d5 data=late_max usedk=[7]",
-        "fp16 b1 h1 q2 k3 d4 data=near_ties batches=2 rows=3,7 "
-        "keys=1,4,8 heads=5 kv_heads=5 channels=0,2-4 value_channels=1-4 set=v[0,1,0,2]:0x3c00"}) {
+       {"bf16 b2 h4/2 q300 k600 d64/96 data=creeping_max(0.05) seed=9",
+        "e4m3 b3 h2/1 seqq=[900,0,200] seqk=[400,1,1000] d128 data=normal",
+        "fp32 h2 q600 k900 d128 data=late_max usedk=[700]",
+        "fp16 h2 q700 k800 d100 data=near_ties batches=2 rows=3,5-703 keys=1,4-802 heads=5,2 kv_heads=5,2 "
+        "channels=0,2-100 value_channels=1-100"}) {
     const Case c = parse_case(text);
-    EXPECT_TRUE(same_tokens(make_inputs(c), make_inputs(c, one_by_one(0)))) << text;
-    EXPECT_FALSE(same_tokens(make_inputs(c), make_inputs(c, one_by_one(1)))) << text;
+    const Inputs here = make_inputs(c), same = make_inputs(c, one_by_one(0)), shifted = make_inputs(c, one_by_one(1));
+    for (Tensor Inputs::*tensor : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::d_o}) {
+      EXPECT_TRUE(here.*tensor == same.*tensor) << text;
+      EXPECT_FALSE(here.*tensor == shifted.*tensor) << text;
+    }
   }
 }
 
