@@ -9,7 +9,8 @@ sample is the time between two CUDA events around as many launches as fill 50 ms
 kernel, in an order and then in its reverse, so that a drift of the clock falls on all alike; the first two rounds are
 dropped. What is told is the median over rounds, with the quartiles, of TFLOP/s and of the ratio of rates within a
 round. The GPU runs back to back: rates are sustained ones. FLOP are 4 B H S^2 d, half of that if causal. Of several
-tiles, the fastest by samples of its own is timed.
+tiles, the fastest by five samples of its own, of half the length, is timed. By default the rounds of three kernels take
+3 s a cell, each tile another 0.13 s, and in the first cell of a dim, where it is compiled at run time, about 1 s.
 
 The plug-in's output is that of the last timed launch; attention_check.py says what is asked of it and of the peers'.
 """
@@ -28,7 +29,7 @@ import typing
 import warnings
 
 import flashproof_kernel as fk
-from speed_table import DROPPED_ROUNDS, heading, is_right, table, verdict_of
+from speed_table import DROPPED_ROUNDS, heading, is_right, table, tiles_table, verdict_of
 
 try:
     import torch
@@ -166,10 +167,10 @@ def launches_in(milliseconds, contestant):
 
 
 def fastest(candidates, milliseconds):
-    """The name of the candidate with the least median, and the milliseconds of each, three samples in turn."""
+    """The name of the candidate with the least median, and the milliseconds of each, five samples in turn."""
     launches = {name: launches_in(milliseconds, each) for name, each in candidates.items()}
     times = {name: [] for name in candidates}
-    for _ in range(3):
+    for _ in range(5):
         for name, each in candidates.items():
             times[name].append(sample(each, launches[name])[0])
     return min(times, key=lambda name: statistics.median(times[name])), times
@@ -272,15 +273,25 @@ def divisor_of(whole):
     return parse
 
 
+def tiles_of(lists, d, every):
+    """The tiles to be tried at d: those of the lists "d:TILE,..." if there are any, else of the lists without a dim."""
+    named = [each.partition(":") for each in lists]
+    own = [tiles for dim, colon, tiles in named if colon and dim == str(d)]
+    tiles = ",".join(own or [each for each in lists if ":" not in each] or ["auto"])
+    return every or ["auto"] if tiles == "all" else tiles.split(",")
+
+
 def parse(words):
     parser = Parser(description="A plug-in's attention forward, timed beside PyTorch's FlashAttention 2 and cuDNN.")
     parser.add_argument("plugin", help="a kernel behind flashproof_kernel.h, e.g. .build/release/plugins/gpu_flash2.so")
     parser.add_argument("--flashproof", metavar="PROGRAM", help="checks every bit of two heads with this flashproof")
     parser.add_argument(
         "--tiles",
-        default="auto",
+        nargs="+",
+        default=["auto"],
         metavar="LIST",
-        help="auto: the kernel's choice; all: every value of its tunable `tile`; or e.g. 64x64x2x4,128x64x2x8",
+        help="auto: the kernel's choice; all: every value of its tunable `tile`; 64x64x2x4,128x64x2x8; for one dim alone, "
+        "64:128x64x2x4,64x64x2x4 and so on",
     )
     parser.add_argument("--dims", nargs="+", type=divisor_of(HIDDEN), default=[64, 128, 256])
     parser.add_argument("--masks", nargs="+", choices=["full", "causal"], default=["full", "causal"])
@@ -310,13 +321,13 @@ def load(path):
 def run(arguments, out):
     """Exit code."""
     plugin = load(arguments.plugin)
-    tiles = plugin.values("tile") or ["auto"] if arguments.tiles == "all" else arguments.tiles.split(",")
     about, records, code = about_run(arguments, plugin), [], 0
     print(json.dumps(about), file=out)
     for cell in (
         Cell(d, mask, length) for d in arguments.dims for mask in arguments.masks for length in arguments.lengths
     ):
         try:
+            tiles = tiles_of(arguments.tiles, cell.d, plugin.values("tile"))
             records.append(run_cell(plugin, cell, tiles, arguments))
         except fk.Refused as reason:
             print(f"attention_speed: {reason}", file=sys.stderr)
@@ -324,7 +335,7 @@ def run(arguments, out):
             continue
         print(json.dumps(records[-1]), file=out, flush=True)
         print(cell, records[-1]["tile"], verdict_of(records[-1]), file=sys.stderr)
-    print(heading(about), *([table([(about, records)])] if records else []), sep="\n")
+    print(heading(about), *([table([(about, records)]), tiles_table(records)] if records else []), sep="\n")
     return code if all(is_right(record) for record in records) else FINDING
 
 

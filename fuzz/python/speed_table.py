@@ -89,6 +89,23 @@ def table(runs):
     return text + ("\n\nThe host may be what was timed in " + ", ".join(slow) + "." if slow else "")
 
 
+def tiles_table(records):
+    """TFLOP/s of the tiles that were tried, least to most over their samples, the best median of each cell in bold."""
+    text = ""
+    for d in dict.fromkeys(r["d"] for r in records):
+        cells = [r for r in records if r["d"] == d and len(r["tried_ms"]) > 1]
+        tiles = list(dict.fromkeys(tile for r in cells for tile in r["tried_ms"]))
+        if not cells:
+            continue
+        lines = [[f"d {d}", *(f"{r['mask']} {r['length']}" for r in cells)], ["---"] * (len(cells) + 1)]
+        for tile in tiles:
+            rates = [sorted(r["flops"] / ms * 1e-9 for ms in r["tried_ms"].get(tile, [])) for r in cells]
+            told = [f"{statistics.median(n):.0f} ({n[0]:.0f} to {n[-1]:.0f})" if n else "refused" for n in rates]
+            lines.append([tile, *(f"**{n}**" if r["tile"] == tile else n for r, n in zip(cells, told, strict=True))])
+        text += "\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return text
+
+
 def read_run(path):
     with open(path) as file:
         about, *records = map(json.loads, file)
@@ -104,7 +121,7 @@ def main(paths):
     except OSError as error:
         print(f"speed_table: {error}", file=sys.stderr)
         return 69
-    print(*(heading(about) for about, _ in runs), table(runs), sep="\n")
+    print(*(heading(about) for about, _ in runs), table(runs), tiles_table([r for _, rs in runs for r in rs]), sep="\n")
     return 0
 
 

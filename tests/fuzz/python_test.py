@@ -16,6 +16,7 @@ import unittest
 ROOT, CC, PLUGIN = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "fuzz/python"))
+import attention_speed  # noqa: E402
 import flashproof_kernel as fk  # noqa: E402
 import speed_table  # noqa: E402
 
@@ -175,8 +176,31 @@ class SpeedTableTest(unittest.TestCase):
         self.assertIn("The host may be what was timed in d 64 full 1024.", text)
         self.assertEqual((row["MHz"], row["FLOP/SM/clock"]), ("", ""))
 
+    def test_tiles_of_each_dim_with_the_best_in_bold(self):
+        """8e11 FLOP in 1, 2, 4 ms and in 2, 4, 8 ms; a tile that one cell refuses; a cell with one tile is left out."""
+        tried = {"64x64x2x4": [4.0, 1.0, 2.0], "64x32x2x4": [2.0, 4.0, 8.0]}
+        cells = [measured(tried_ms=tried), measured(length=4096, tried_ms={**tried, "32x32x2x2": [1.0, 1.0, 1.0]})]
+        text = speed_table.tiles_table([*cells, measured(d=128, tried_ms={"64x64x2x4": [1.0]})])
+        self.assertIn("| d 64 | full 1024 | full 4096 |", text)
+        self.assertIn("| 64x64x2x4 | **400 (200 to 800)** | **400 (200 to 800)** |", text)
+        self.assertIn("| 64x32x2x4 | 200 (100 to 400) | 200 (100 to 400) |", text)
+        self.assertIn("| 32x32x2x2 | refused | 800 (800 to 800) |", text)
+        self.assertNotIn("d 128", text)
+
 
 class AttentionSpeedTest(unittest.TestCase):
+    def test_tiles_of_a_dim(self):
+        every = ["16x16x2x1"]
+        self.assertEqual(attention_speed.tiles_of(["auto"], 64, every), ["auto"])
+        self.assertEqual(attention_speed.tiles_of(["all"], 64, every), every)
+        self.assertEqual(attention_speed.tiles_of(["all"], 64, []), ["auto"])
+        lists = ["64:64x64x2x4,64x32x2x4", "128:32x32x2x2", "8x8x1x1"]
+        self.assertEqual(attention_speed.tiles_of(lists, 64, every), ["64x64x2x4", "64x32x2x4"])
+        self.assertEqual(attention_speed.tiles_of(lists, 128, every), ["32x32x2x2"])
+        self.assertEqual(attention_speed.tiles_of(lists, 256, every), ["8x8x1x1"])
+        self.assertEqual(attention_speed.tiles_of(["128:all"], 128, every), every)
+        self.assertEqual(attention_speed.tiles_of(["128:all"], 64, every), ["auto"])
+
     def exit_code(self, *words):
         program = [sys.executable, "-B", str(ROOT / "fuzz/python/attention_speed.py"), *words]
         done = subprocess.run(program, capture_output=True, text=True)
