@@ -339,12 +339,24 @@ void check_families(const Chip& chip, const Code& code, const Progress& progress
   for (const Alternative& alternative : try_other_rules(batch, code, unit)) results.alternatives.push_back(alternative);
 }
 
+template <class Instruction>
+ModelCheck skipped_check(const std::string& assembler, const std::string& reason) {
+  ModelCheck check;
+  check.model = name_of_instruction<Instruction>(), check.assembler = assembler, check.skipped = reason;
+  return check;
+}
+
 /// The instruction by the compiler at run time, where there is one.
 template <class A, class B>
 void check_at_run_time(const Chip& chip, const Progress& progress, const MatrixUnit& unit, Results& results) {
   if (chip.run_time_assembler.empty()) return;
-  const LaunchableKernel kernel =
-      load_kernel(compile_kernel(mma_sync_text(A::dtype, B::dtype, device_architecture())), 0);
+  LaunchableKernel kernel;
+  try {
+    kernel = load_kernel(compile_kernel(mma_sync_text(A::dtype, B::dtype, device_architecture())), 0);
+  } catch (const std::runtime_error& error) {
+    results.checks.push_back(skipped_check<MmaSync<A, B>>(chip.run_time_assembler, error.what()));
+    return;
+  }
   check_families<MmaSync<A, B>>(chip, {chip.run_time_assembler, &kernel}, progress, unit, results);
 }
 
@@ -358,13 +370,10 @@ void check_instruction(const Chip& chip, const Progress& progress, Results& resu
                        : (wgmma && !chip.has_wgmma) || (Instruction::products == 32 && !chip.has_fp8)
                            ? "not in the machine code that this program has for the chip"
                            : "";
-  if (*reason == 0) {
+  if (*reason == 0)
     check_families<Instruction>(chip, {chip.assembler}, progress, unit, results);
-  } else {
-    ModelCheck check;
-    check.model = name_of_instruction<Instruction>(), check.assembler = chip.assembler, check.skipped = reason;
-    results.checks.push_back(check);
-  }
+  else
+    results.checks.push_back(skipped_check<Instruction>(chip.assembler, reason));
   if constexpr (Instruction::instruction == MatrixInstruction::mma_sync && Instruction::products == 32)
     if (unit.products != 0) check_at_run_time<A, B>(chip, progress, unit, results);
 }
