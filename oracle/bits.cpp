@@ -44,6 +44,7 @@ HardwareOps operations(const Problem& p, const Arithmetic& a) {
   HardwareOps ops;
   ops.scores = unit_of(a.scores, p.dtype, p.dtype);
   ops.values = unit_of(a.values, DType(a.p_format), p.dtype);
+  ops.argument = a.argument;
   ops.exponent_factor = a.scaled == Tristate::no ? scale_of(p) * log2_e : log2_e;
   ops.score_unit = a.scaled == Tristate::no ? scale_of(p) : 1;
   if (p.softcap != 0) ops.softcap_factor = float(2 * 1.4426950408889634 / double(p.softcap));
@@ -53,10 +54,19 @@ HardwareOps operations(const Problem& p, const Arithmetic& a) {
   return ops;
 }
 
-/// The head with its factors as the kernel forms them: 1 / (1 - rate) in double, rounded once.
+/// With rows of zeros up to a multiple of `tile` rows.
+void fill_last_tile(Matrix<float>& a, int64_t tile) {
+  a.rows = (a.rows + tile - 1) / tile * tile;
+  a.data.resize(size_t(a.rows * a.columns));
+}
+
+/// The head with its factors as the kernel forms them: 1 / (1 - rate) in double, rounded once. Its last tile of keys is
+/// whole: a key behind the end has weight 2^-inf = 0, or NaN where the exponents of the row overflow.
 Head<float> head_for(const Inputs& in, const Arithmetic& a, const HeadIndex& at) {
   const Problem& p = in.problem;
   Head<float> head = head_of<float>(in, at);
+  for (Matrix<float>* operand : {&head.k, &head.v}) fill_last_tile(*operand, a.tile_n);
+  head.k_t = transpose(head.k);
   if (a.scaled == Tristate::no) head.rule.scale = 1;
   const float dropout_factor = p.dropout ? float(1 / (1 - double(p.dropout->rate))) : 1.0f;
   head.rule.value_factor = value_scale<float>(in, at) * dropout_factor * float(power_of_two(-a.p_scale_log2));
@@ -90,7 +100,8 @@ std::string unpredictable(const Problem& p, const Arithmetic& a) {
        is_tensor_core(a.values) && on_hopper(unit_of(a.values, DType(a.p_format), p.dtype))},
       {"levels", a.two_level != Tristate::unknown, a.two_level == Tristate::no},
       {"exp", a.exponential != Exponential::unknown, a.exponential == Exponential::ex2_approx},
-      {"arg", a.argument != Argument::unknown, a.argument == Argument::base2_fma},
+      {"arg", a.argument != Argument::unknown,
+       a.argument == Argument::base2_fma || a.argument == Argument::base2_subtract},
       {"scaled", a.scaled != Tristate::unknown, a.scaled == Tristate::yes || scale_may_be_in_exponent(p)},
       {"tanh", p.softcap == 0 || a.tangent != Tangent::unknown, p.softcap == 0 || a.tangent == Tangent::accurate},
       {"s", a.score_format >= 0, a.score_format == int(DType::fp32)},

@@ -2,19 +2,21 @@
 // logarithm by the models of kernels/hardware, the rest in fp32, each operation rounded to nearest.
 //
 //   multiply_add   instruction after instruction in ascending inner index, from C
-//   exponent       fma(s, c, -fl(m c)), correction fl(fl(m_before - m) c), exp 2^x: c is log2 e, or fl(scale log2 e) where
-//                  scores are not scaled
+//   exponent       fl(fl(s - m) c), c = fl(log2 e); where scores are not scaled fma(s, c, -fl(m c)), c = fl(scale log2 e);
+//                  correction fl(fl(m_before - m) c), exp 2^x
 //   row_sum        four lanes, key j of a tile in lane (j mod 8) / 2 as an m16n8 fragment holds it, added in ascending j;
 //                  the total is (l_0 + l_2) + (l_1 + l_3)
 //   tanh_ratio     1 - 2 / (1 + 2^(s k)), k = 2 log2 e / cap rounded once
 //   round_p        of 2^k p, as it enters the tensor core: the value factor takes 2^-k
-//   finish         fl(O fl(fl(1 / l) g)) + 0, which makes -0 +0: an instruction of zeros does so to O and changes nothing else
+//   finish         fl(O w) + 0, w = fl(fl(1 / l) g), or 0 where l is 0. The sum makes -0 +0: an instruction of zeros does
+//                  so to O and changes nothing else
 //   lse            fma(m, unit, ln l), the unit of scores being scale where c has it, else 1
 #pragma once
 #include "kernels/hardware/convert.h"
 #include "kernels/hardware/ex2.h"
 #include "kernels/hardware/natural_log.h"
 #include "kernels/hardware/tensor_core.h"
+#include "reference/arithmetic.h"
 #include "reference/tile_ops.h"
 
 namespace flashproof {
@@ -33,6 +35,7 @@ struct HardwareOps : ExactOps<float> {
   using RowSum = FourLanes;
 
   MatrixUnit scores, values;
+  Argument argument = Argument::base2_fma;    ///< of exp: base2_fma or base2_subtract
   float exponent_factor = 0, score_unit = 1;  ///< c; what a score is in natural units
   float softcap_factor = 0;                   ///< k
   DType p_format = DType::bf16, output_format = DType::bf16;
@@ -48,7 +51,8 @@ struct HardwareOps : ExactOps<float> {
   }
   float total(const FourLanes& sum) const { return (sum.lane[0] + sum.lane[2]) + (sum.lane[1] + sum.lane[3]); }
   float exponent(float s, float reference) const {
-    return fused_multiply_add(s, exponent_factor, -(reference * exponent_factor));
+    return argument == Argument::base2_fma ? fused_multiply_add(s, exponent_factor, -(reference * exponent_factor))
+                                           : (s - reference) * exponent_factor;
   }
   float correction(float before, float reference) const { return (before - reference) * exponent_factor; }
   float exp(float x) const { return ex2_approx(x); }
@@ -56,7 +60,9 @@ struct HardwareOps : ExactOps<float> {
   float tanh_ratio(float s, float) const { return 1 - 2 / (1 + ex2_approx(s * softcap_factor)); }
   float lse(float maximum, float log_sum) const { return fused_multiply_add(maximum, score_unit, log_sum); }
   float round_p(float p) const { return converted(p_format, p * float(power_of_two(p_scale_log2)), is_fp8(p_format)); }
-  float finish(float accumulator, float sum, float factor) const { return accumulator * (1 / sum * factor) + 0.0f; }
+  float finish(float accumulator, float sum, float factor) const {
+    return accumulator * (sum == 0 ? 0.0f : 1 / sum * factor) + 0.0f;
+  }
   float round_output(float x) const { return converted(output_format, x, false); }
 
  private:

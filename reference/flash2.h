@@ -104,8 +104,7 @@ void finish_rows(const Ops& ops, const Head<Number>& head, Span rows, const Onli
     const Number sum = ops.total(state.sum[r]);
     for (int64 c = 0; c < head.value_dim(); ++c)
       out.o.row(rows.begin + r)[c] =
-          sum == Number(0) ? Number(0)
-                           : ops.round_output(ops.finish(state.accumulator.row(r)[c], sum, head.rule.value_factor));
+          ops.round_output(ops.finish(state.accumulator.row(r)[c], sum, head.rule.value_factor));
     out.l[rows.begin + r] = log_sum_exp(ops, state.maximum[r], sum);
   }
 }
@@ -121,14 +120,15 @@ void finish_normalised_rows(const Ops& ops, const Head<Number>& head, Span rows,
   }
 }
 
-/// O and L of one tile of rows (Algorithm 1, lines 4 to 15).
+/// O and L of one tile of rows (Algorithm 1, lines 4 to 15). K and V may have rows behind the last key, which nobody sees:
+/// a machine that works on whole tiles has them.
 template <class Ops, class Number = typename Ops::Number>
 void attend_rows(const Ops& ops, const Head<Number>& head, Span rows, int64 tile_keys, HeadOutputs<Number>& out) {
   const Span seen = keys_of_rows(head.rule, rows);
   ops.load(Array::q, "2307.08691 Algorithm 1, line 4", rows, head.q.columns);
   OnlineSoftmax<Ops> state = start_rows(ops, head, rows, true);
   for (int64 j = seen.begin / tile_keys * tile_keys; j < seen.end; j += tile_keys)
-    add_key_tile(ops, head, rows, tile_at(j, tile_keys, head.seq_k()), state);
+    add_key_tile(ops, head, rows, tile_at(j, tile_keys, head.v.rows), state);
   finish_rows(ops, head, rows, state, out);
   ops.store(Array::o, "2307.08691 Algorithm 1, line 14", rows, head.value_dim());
   ops.store(Array::lse, "2307.08691 Algorithm 1, line 15", rows, 1);

@@ -27,9 +27,8 @@ HeadOutputs<Number> attend_part(const Ops& ops, const Head<Number>& head, Span r
   HeadOutputs<Number> result(rows.size(), head.value_dim());
   for (int64 r = 0; r < rows.size(); ++r) {
     const Number sum = ops.total(state.sum[r]);
-    if (sum != Number(0))
-      for (int64 c = 0; c < head.value_dim(); ++c)
-        result.o.row(r)[c] = ops.finish(state.accumulator.row(r)[c], sum, Number(1));
+    for (int64 c = 0; c < head.value_dim(); ++c)
+      result.o.row(r)[c] = ops.finish(state.accumulator.row(r)[c], sum, Number(1));
     result.l[r] = log_sum_exp(ops, state.maximum[r], sum);
   }
   return result;

@@ -22,10 +22,9 @@ void add_normalised_tile(const Ops& ops, const Head<Number>& head, Span rows, Sp
   Matrix<Number> y = score_tile(ops, head, rows, keys);
   const Number one(1);
   for (int64 r = 0; r < rows.size(); ++r) {
-    const bool unseeing = state.sum[r] == Number(0);
     const Number reference = finite_reference(ops, state.maximum[r]);
     for (int64 j = 0; j < keys.size(); ++j)
-      y.row(r)[j] = unseeing ? Number(0) : ops.finish(ops.exp(ops.exponent(y.row(r)[j], reference)), state.sum[r], one);
+      y.row(r)[j] = ops.finish(ops.exp(ops.exponent(y.row(r)[j], reference)), state.sum[r], one);
     drop_and_round(ops, head.rule, rows.begin + r, keys, y.row(r));
   }
   ops.multiply_add(Array::o, state.accumulator.view(), y.view(), head.v.rows_between(keys.begin, keys.end));

@@ -32,8 +32,7 @@ HeadOutputs<Number> standard_forward(const Ops& ops, const Head<Number>& head) {
     const Number one(1);
     for (int64 r = 0; r < rows.size(); ++r) {
       softmax_step(ops, p.row(r), keys.size(), state.maximum[r], state.sum[r]);
-      if (state.sum[r] != Number(0))
-        for (int64 j = 0; j < keys.size(); ++j) p.row(r)[j] = ops.finish(p.row(r)[j], state.sum[r], one);
+      for (int64 j = 0; j < keys.size(); ++j) p.row(r)[j] = ops.finish(p.row(r)[j], state.sum[r], one);
       drop_and_round(ops, head.rule, rows.begin + r, keys, p.row(r));
     }
     ops.multiply_add(Array::o, state.accumulator.view(), p.view(), head.v.view());

@@ -141,8 +141,9 @@ struct ExactOps {
   void rescale(Number* x, int64 n, const Number& factor) const {
     for (int64 c = 0; c < n; ++c) x[c] = x[c] * factor;
   }
+  /// A row that has seen no key has a sum of 0, and O = 0.
   Number finish(const Number& accumulator, const Number& sum, const Number& factor) const {
-    return accumulator / sum * factor;
+    return sum == Number(0) ? Number(0) : Number(accumulator / sum * factor);
   }
   Number round_output(const Number& x) const { return x; }
   void observe(const Step<Number>&, const Number* /*accumulator*/) const {}

@@ -69,9 +69,8 @@ inline bool raw_scores(const Problem& p) {
 inline std::string hopper_arithmetic(const Problem& p, int64_t tile_m, int64_t tile_n) {
   const bool fp8 = eight_bits(p);
   return "tile=" + std::to_string(tile_m) + "x" + std::to_string(tile_n) +
-         " order=ascending scores=" + (fp8 ? "tc-pair:2 values=tc-pair:8" : "tc values=tc") +
-         " levels=1 exp=ex2 arg=fma2 scaled=" + (raw_scores(p) ? "no" : "yes") +
-         " tanh=accurate s=fp32 prescaled=no p=" +
+         " order=ascending scores=" + (fp8 ? "tc-pair:2 values=tc-pair:8" : "tc values=tc") + " levels=1 exp=ex2 " +
+         (raw_scores(p) ? "arg=fma2 scaled=no" : "arg=sub2 scaled=yes") + " tanh=accurate s=fp32 prescaled=no p=" +
          (fp8                      ? "e4m3 pscale=8"
           : p.dtype == DType::fp16 ? "fp16"
                                    : "bf16") +
