@@ -248,7 +248,7 @@ std::optional<RunResult> Worker::State::exchange(const Problem* problem, const s
         stop();
         if (!inside) throw UnavailableError("a worker took more than 600 s outside the kernel; the case is too large");
         char message[64];
-        std::snprintf(message, sizeof message, "did not finish within %g s", limits.seconds);
+        std::snprintf(message, sizeof message, "did not finish within %g s (--timeout)", limits.seconds);
         return ended(RunStatus::timeout, message);
       }
       if (frame.tag == Tag::ready) {

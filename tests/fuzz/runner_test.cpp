@@ -152,7 +152,7 @@ TEST(Runner, SaysHowARunEnded) {
       {"crash", RunStatus::crash, "crashed: SIGSEGV"},
       {"last_words", RunStatus::crash, "crashed: SIGABRT; its last output:\ncannot go on\n"},
       {"leave", RunStatus::crash, "exited with code 3"},
-      {"hang", RunStatus::timeout, "did not finish within 1 s"},
+      {"hang", RunStatus::timeout, "did not finish within 1 s (--timeout)"},
       {"crash_in_backward", RunStatus::crash, "crashed: SIGFPE", "bf16 q5 k6 d8 bwd"},
       {"error", RunStatus::error, "tensor cores are tired"},
       {"reject", RunStatus::rejected, "not today"},
@@ -176,7 +176,7 @@ TEST(Runner, KeepsTheTimeOfAKernelThatNeverStopsPrinting) {
   Worker worker(faulty, {.seconds = 1});
   const RunResult result = worker.run(run_of("bf16 q5 k6 d8"), "babble");
   EXPECT_EQ(result.status, RunStatus::timeout);
-  EXPECT_TRUE(contains(result.message, "did not finish within 1 s; its last output:\n"))
+  EXPECT_TRUE(contains(result.message, "did not finish within 1 s (--timeout); its last output:\n"))
       << result.message.substr(0, 80);
   EXPECT_EQ(worker.run(run_of("bf16 q5 k6 d8"), "").status, RunStatus::ok);
 }
