@@ -344,7 +344,7 @@ int bench(const Options& o) {
   if (o.what == "activations") return bench_activations(o);
   if (o.what == "compile") {
     CompileBench compile = o.compile;
-    compile.count = within("--count", compile.count, 0, 1 << 20);
+    compile.count = within("--count", compile.count, 1, 1 << 20);
     compile.json = o.json;
     return bench_compile(compile);
   }

@@ -11,6 +11,7 @@
 #include "fuzz/bench/quartiles.h"
 #include "fuzz/json_text.h"
 #include "kernels/flash2_run_time.h"
+#include "reference/errors.h"
 
 namespace flashproof {
 namespace {
@@ -87,11 +88,28 @@ void print_summary(const std::vector<ConfigCompilation>& all) {
     if (one.spills()) print_line(one);
 }
 
+/// A chip that the compiler has no machine code for would fail every TileConfig alike.
+void require_chip(const std::string& architecture) {
+  std::string why;
+  try {
+    if (compile_kernel({"__global__ void trial() {}", "trial", architecture}).cubin.empty())
+      why = "no machine code";
+  } catch (const UnavailableError&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    why = error.what();
+  }
+  if (!why.empty())
+    throw UsageError("--architecture must be a chip that the compiler knows, as sm_90a is, not `" + architecture +
+                     "`: " + why);
+}
+
 }  // namespace
 
 int bench_compile(const CompileBench& o) {
   std::string reason;
   const std::string compiler = run_time_compiler(compiler_places(), reason);
+  require_chip(o.architecture);
   const auto compile = [&](const std::vector<TileConfig>& configs, const char* of) {
     return compile_each(configs, o.architecture, [&](int64_t done) {
       if (done % 10 == 0 || done == int64_t(configs.size()))

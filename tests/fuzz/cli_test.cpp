@@ -12,6 +12,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/run_time_compiler.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -224,6 +226,19 @@ TEST(CommandLine, SaysWhyThereIsNoRunTimeCompiler) {
   EXPECT_TRUE(has(doctor.out, "/nonexistent/libnvrtc.so: cannot open")) << doctor.out;
   EXPECT_EQ(bench.code, 69);
   EXPECT_TRUE(has(bench.out, "/nonexistent/libnvrtc.so: cannot open")) << bench.out;
+}
+
+TEST(CommandLine, RefusesToCompileNothingAndForAChipThatIsNone) {
+  const Result none = run("bench compile --count 0");
+  EXPECT_EQ(none.code, 64);
+  EXPECT_TRUE(has(none.out, "--count must be from 1")) << none.out;
+  std::string reason;
+  if (flashproof::run_time_compiler(flashproof::compiler_places(), reason).empty()) GTEST_SKIP() << reason;
+  for (const char* chip : {"garbage", "sm_1", "sm_80a", "compute_90", "''"}) {
+    const Result result = run(std::string("bench compile --count 1 --architecture ") + chip);
+    EXPECT_EQ(result.code, 64) << chip;
+    EXPECT_TRUE(has(result.out, "--architecture must be a chip")) << result.out;
+  }
 }
 
 TEST(CommandLine, TraceReachesTheExactValueFromEveryTileSize) {
