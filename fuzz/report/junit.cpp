@@ -33,12 +33,11 @@ std::string test_case(const Report& report, const std::string& kernel, const std
   for (const std::string& bucket : count.buckets) {
     const auto accepted = report.accepted.find(bucket);
     const auto found = report.summary.findings.find(bucket);
-    const std::string text =
-        bucket + (found == report.summary.findings.end() ? "" : ": " + found->second.why + "\n" + found->second.replay);
+    const std::string text = found == report.summary.findings.end() ? bucket + "\n" : page_of(found->second);
     if (accepted == report.accepted.end())
-      failures += text + "\n";
+      failures += text;
     else
-      known += "known: " + accepted->second + ": " + text + "\n";
+      known += "known: " + accepted->second + ": " + text;
   }
   if (!failures.empty())
     test += fmt::format("      <failure message=\"{} of {} cases failed\">{}</failure>\n", count.failed,

@@ -1,5 +1,6 @@
 // The report for a pull request or $GITHUB_STEP_SUMMARY, and the tables for a paper.
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -22,7 +23,6 @@ std::string table_of_checks(const Report& report) {
   return table;
 }
 
-/// "0.581 (0.00453 = 1.16 ulp)"; what is in parentheses is left out where it was not recorded.
 std::string lines_of_unjudged(const Summary& s) {
   std::string lines;
   for (const auto& [kernel, count] : s.kernels)
@@ -31,6 +31,7 @@ std::string lines_of_unjudged(const Summary& s) {
   return lines.empty() ? "" : "\n" + lines;
 }
 
+/// "0.581 (0.00453 = 1.16 ulp)"; what is in parentheses is left out where it was not recorded.
 std::string with_size(const std::string& ratio, double size, double ulp) {
   return ulp > 0 ? ratio + fmt::format(" ({:.3g} = {:.3g} ulp)", size, size / ulp) : ratio;
 }
@@ -77,6 +78,7 @@ std::string cite_line(const Summary& s) { return fmt::format("\ncite as: {}\n", 
 std::string section_of(const Finding& finding, const std::string& accepted) {
   std::string text = fmt::format("- **{}**: {} cases, worst error / bound {:.3g}. {}\n", finding.bucket, finding.count,
                                  finding.worst_ratio, finding.why);
+  if (!finding.smallest_why.empty()) text += "  Reduced: " + finding.smallest_why + "\n";
   if (!accepted.empty()) text += "  Known: " + accepted + "\n";
   if (!finding.replay.empty()) text += "\n      " + finding.replay + "\n\n";
   return text;
@@ -88,14 +90,16 @@ std::string report_markdown(const Report& report) {
   const Summary& s = report.summary;
   std::string page = fmt::format("## Flashproof: {} finding{} in {} cases\n\n", s.findings.size(),
                                  s.findings.size() == 1 ? "" : "s", s.cases);
-  constexpr size_t most = 9;  // what a reader takes in; the rest is in the campaign
+  constexpr size_t most = 9;  // what a reader takes in; beyond that one of each check, the rest is in the campaign
   size_t shown = 0;
+  std::set<std::pair<std::string, std::string>> checks;
   for (const auto& [bucket, finding] : s.findings) {
-    if (shown++ == most) break;
+    if (!checks.emplace(finding.kernel, finding.check).second && shown >= most) continue;
+    ++shown;
     const auto known = report.accepted.find(bucket);
     page += section_of(finding, known == report.accepted.end() ? "" : known->second);
   }
-  if (s.findings.size() > most) page += fmt::format("- and {} more\n", s.findings.size() - most);
+  if (s.findings.size() > shown) page += fmt::format("- and {} more\n", s.findings.size() - shown);
   page += fmt::format(
       "\nUndecided elements {}{}.\n\n", s.undecided,
       s.cells.feasible == 0 ? "" : fmt::format("; cells visited {} of {}", s.cells.visited, s.cells.feasible));

@@ -160,6 +160,31 @@ TEST(Report, JUnitFailsForAFindingAndNotForAKnownOne) {
   EXPECT_NE(known.find("issue 5"), std::string::npos);
 }
 
+/// Each finding in its own words, its reduced case's too: the replay line is that one's. A page is short, but leaves no
+/// check out.
+TEST(Report, TellsEveryFailingChecksMessage) {
+  Record failing = record(0, Status::fail, 3);
+  failing.verdicts[0].why = "O[0] is off by 3 bounds";
+  failing.verdicts.resize(3, failing.verdicts[0]);
+  failing.verdicts[1].check = failing.verdicts[2].check = "isolation";
+  failing.verdicts[1].kind = "red-zone", failing.verdicts[1].why = "a red zone was written";
+  failing.verdicts[2].kind = "unwritten", failing.verdicts[2].why = "O[0] was not written";
+  Report report = report_of({failing});
+  report.summary.findings.begin()->second.smallest_why = "one key is off by 2 bounds";
+  for (const std::string& page : {report_junit(report), report_markdown(report)})
+    for (const char* message : {"off by 3", "off by 2", "a red zone was written", "O[0] was not written"})
+      EXPECT_EQ(count(page, message), 1) << message << "\n" << page;
+  failing.verdicts.resize(1);
+  for (int kind = 0; kind < 12; ++kind) {
+    failing.verdicts[0].kind = "kind-" + std::to_string(kind);
+    add(report, failing);
+  }
+  const std::string page = report_markdown(report);
+  EXPECT_EQ(count(page, "- **"), 10) << page;
+  EXPECT_EQ(count(page, "a red zone was written"), 1) << page;
+  EXPECT_EQ(count(page, "- and 5 more"), 1) << page;
+}
+
 TEST(Report, AKernelThatRanNothingIsAnErrorInJUnit) {
   Record rejected;
   rejected.kernel = "k", rejected.text = "bf16 q1 k1 d16 data=normal seed=0", rejected.rejected = "fp16 only";
