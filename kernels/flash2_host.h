@@ -46,8 +46,8 @@ int choose(std::span<const TileConfig> table, const flashproof_problem&, const C
 bool is_aligned(const Call&);
 
 /// For a call that `chosen` was chosen for: itself, or where the call's tensors are not aligned to 16 bytes, an entry
-/// with general features and the same tile_n, on which alone bits depend; the tile that the config names, if there is
-/// one. Throws Rejected if there is none.
+/// with general features and the same tile_n, on which alone bits depend (kernels/README.md: almost); the tile that the
+/// config names, if there is one. Throws Rejected if there is none.
 int choose_for_call(std::span<const TileConfig> table, int chosen, const Call&, const flashproof_problem&,
                     const Config&);
 

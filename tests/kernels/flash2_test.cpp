@@ -103,6 +103,15 @@ TEST(Flash2, TileOfKeysShowsInTheBits) {
   EXPECT_FALSE(same_bits(run(in, "tile=64x32x3x2").o, run(in, "tile=64x64x2x4").o));
 }
 
+/// The exception: NaN in V at key 40, which row 10 does not see, but row 63 does.
+TEST(Flash2, HiddenNaNInVReachesTheRowsWhoseTileSeesItsTile) {
+  Inputs in = inputs_of("bf16 q64 k64 d32 causal");
+  in.v.set_bits(40 * 32, nan_bits(DType::bf16));
+  const auto o = [&](const char* config) { return run(in, config).o[10 * 32]; };
+  EXPECT_TRUE(std::isfinite(o("tile=16x32x2x1")));
+  EXPECT_TRUE(std::isnan(o("tile=64x32x3x2")));
+}
+
 /// A contiguous tensor.
 GlobalRegion region_of(const flashproof_tensor& t, const char* name, bool writable) {
   const int64_t elements = t.rank == 4 ? t.shape[0] * t.stride[0] : t.shape[0] * t.shape[1] * t.shape[2];
