@@ -92,8 +92,7 @@ void print_summary(const std::vector<ConfigCompilation>& all) {
 void require_chip(const std::string& architecture) {
   std::string why;
   try {
-    if (compile_kernel({"__global__ void trial() {}", "trial", architecture}).cubin.empty())
-      why = "no machine code";
+    if (compile_kernel({"__global__ void trial() {}", "trial", architecture}).cubin.empty()) why = "no machine code";
   } catch (const UnavailableError&) {
     throw;
   } catch (const std::runtime_error& error) {
