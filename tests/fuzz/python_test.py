@@ -18,6 +18,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "fuzz/python"))
 import attention_speed  # noqa: E402
 import flashproof_kernel as fk  # noqa: E402
+import loop_instructions  # noqa: E402
 import speed_table  # noqa: E402
 
 STRUCTS = {
@@ -186,6 +187,41 @@ class SpeedTableTest(unittest.TestCase):
         self.assertIn("| 64x32x2x4 | 200 (100 to 400) | 200 (100 to 400) |", text)
         self.assertIn("| 32x32x2x2 | refused | 800 (800 to 800) |", text)
         self.assertNotIn("d 128", text)
+
+
+SASS = """
+		Function : kernel
+        /*0000*/                   MOV R1, c[0x0][0x28] ;                  /* 0x00000a0000017a02 */
+                                                                           /* 0x000fc40000000f00 */
+        /*0010*/                   LDGSTS.E.BYPASS.128 [R85], desc[UR12][R6.64], P0 ;
+        /*0020*/                   HMMA.16816.F32.BF16 R4, R8, R12, RZ ;
+        /*0030*/               @P0 BRA 0x60 ;
+        /*0040*/                   FSEL R4, R4, -INF , P1 ;
+        /*0050*/              @!P1 FSEL R5, R5, -INF , P1 ;
+        /*0060*/                   IMAD.MOV.U32 R4, RZ, RZ, R5 ;
+        /*0070*/                   IMAD.WIDE R4, R4, 0x8, R6 ;
+        /*0080*/                   LDL R9, [R1] ;
+        /*0090*/                   FMNMX R4, R4, R5, !PT ;
+        /*00a0*/                   NOP ;
+        /*00b0*/               @P2 BRA 0x10 ;
+        /*00c0*/                   EXIT ;
+        /*00d0*/                   BRA 0xd0;
+"""
+
+
+class LoopInstructionsTest(unittest.TestCase):
+    def test_counts_what_each_tile_executes(self):
+        ((name, code),) = loop_instructions.functions_of(SASS).items()
+        loop = loop_instructions.loop_of(code)
+        self.assertEqual((name, loop[0].address, loop[-1].address), ("kernel", 0x10, 0xB0))
+        counts, blocks = loop_instructions.counts_of(loop)
+        self.assertEqual(blocks, [2])
+        kinds = {"LDGSTS": 1, "MMA": 1, "moves": 1, "integers": 1, "spills": 1, "FMNMX": 1, "other": 3}
+        self.assertEqual({kind: n for kind, n in counts.items() if n}, kinds)
+
+    def test_a_loop_without_tensor_instructions_is_none(self):
+        (code,) = loop_instructions.functions_of(SASS.replace("HMMA", "FFMA")).values()
+        self.assertEqual(loop_instructions.loop_of(code), [])
 
 
 class AttentionSpeedTest(unittest.TestCase):
