@@ -7,9 +7,11 @@
 // multiples of tile_n; those that the mask hides from the whole tile of rows are passed over. Nothing that a row gets
 // depends on the tile of rows.
 //
-// Shared memory: Q, then for each stage K and V (kernels/tile_config.h). While a tile is worked on, stages - 1 others
-// are on their way; one barrier a tile says both that it has arrived for all and that the one before is no longer read,
-// which frees its stage.
+// Shared memory: Q, then for each stage K and V (kernels/tile_config.h); tile n of the keys is in stage n mod stages.
+// While a tile is worked on, stages - 1 others are on their way; one barrier a tile says both that it has arrived for
+// all and that the one before is no longer read, which frees its stage. With one stage V is on its way while the scores
+// are worked out, and the next K, behind a second barrier, while the weights are. Copies are started behind the product
+// Q K, whose tensor instructions leave room for their addresses.
 //
 // Arithmetic: scores and O in the tensor core's steps, everything else in fp32 as the headers of the parts say;
 // kernels/flash2_host.cpp declares it.
@@ -49,18 +51,19 @@ struct KeyLoader {
   SharedAddress stages;
   KeyRange tiles;
 
-  FLASHPROOF_DEVICE SharedAddress key_tile(int stage) const { return stages + uint32(stage * stage_bytes(config)); }
-  FLASHPROOF_DEVICE SharedAddress value_tile(int stage) const {
-    return key_tile(stage) + uint32(key_tile_bytes(config));
+  FLASHPROOF_DEVICE SharedAddress key_tile(int tile) const {
+    return stages + uint32(tile) % config.stages * uint32(stage_bytes(config));
   }
-  /// Starts the copies of a tile, if there is one, as one group.
-  FLASHPROOF_DEVICE void start(int tile, int stage) const {
-    if (tile < tiles.end) {
-      load_tile<config, config.tile_n, head_chunks<config>>(key_tile(stage), k, tile * config.tile_n);
-      load_tile<config, config.tile_n, value_chunks<config>>(value_tile(stage), v, tile * config.tile_n);
-    }
-    copy_async_commit();
+  FLASHPROOF_DEVICE SharedAddress value_tile(int tile) const { return key_tile(tile) + uint32(key_tile_bytes(config)); }
+
+  /// Start the copies of a tile; where there is none, of zeros.
+  FLASHPROOF_DEVICE void start_keys(int tile) const {
+    load_tile<config, config.tile_n, head_chunks<config>>(key_tile(tile), k, first_token(tile));
   }
+  FLASHPROOF_DEVICE void start_values(int tile) const {
+    load_tile<config, config.tile_n, value_chunks<config>>(value_tile(tile), v, first_token(tile));
+  }
+  FLASHPROOF_DEVICE int first_token(int tile) const { return tile < tiles.end ? tile * config.tile_n : k.length; }
 };
 
 template <TileConfig config>
@@ -75,53 +78,62 @@ FLASHPROOF_DEVICE KeyLoader<config> key_loader(const Call& call, const Work& wor
           stages, tiles};
 }
 
-/// Modifiers and mask of a tile's scores; the warp's rows begin at `first_row`.
+/// Modifiers and mask of a tile's scores; the warp's rows begin at `first_row` and see all keys of the `whole` tiles.
 template <TileConfig config>
 FLASHPROOF_DEVICE void finish_scores(Scores<config>& s, const Call& call, const Work& work, const ScoreRule& rule,
-                                     int first_row, int tile) {
-  const int begin = tile * config.tile_n;
+                                     const KeyRange& whole, int first_row, int tile) {
   if (config.features == Features::general && call.scaled)
-    modify_scores<config>(s, rule, work.mask, first_row, begin);
-  else if (!work.mask.all(first_row, first_row + warp_rows(config) - 1, begin, config.tile_n))
-    hide_keys<config>(s, work.mask, first_row, begin);
+    return modify_scores<config>(s, rule, work.mask, first_row, tile * config.tile_n);
+  if (whole.begin <= tile && tile < whole.end) return;
+  hide_keys<config, Cut::past>(s, work.mask, first_row, tile * config.tile_n);
+  if (tile < whole.begin) hide_keys<config, Cut::before>(s, work.mask, first_row, tile * config.tile_n);
 }
 
 /// O in accumulators, not yet divided, of the warp's rows over all their keys.
 template <TileConfig config>
 FLASHPROOF_DEVICE void attend(Outputs<config>& o, RowState<config>& state, Queries<config>& queries, const Call& call,
                               const Work& work, int warp_row, const KeyLoader<config>& loader) {
-  constexpr int stages = config.stages;
+  constexpr int stages = config.stages, pending = stages > 2 ? stages - 2 : 0;
+  const bool scaled = config.features == Features::general && call.scaled;
   const int first_row = work.first_row + warp_row;
   if (loader.tiles.begin >= loader.tiles.end) return;
-  copy_async_wait<stages - 2>();
+  copy_async_wait<pending>();
   block_barrier();
   queries.load();
   ScoreRule rule = {};
   if constexpr (config.features == Features::general)
     rule = score_rule_of(call, work.b, work.head, work.kv_head, work.mask.offset);
-  int stage = 0;
+  const KeyRange whole = work.mask.whole_tiles(first_row, first_row + warp_rows(config) - 1, config.tile_n);
   for (int tile = loader.tiles.begin; tile < loader.tiles.end; ++tile) {
-    copy_async_wait<stages - 2>();
+    copy_async_wait<pending>();
     block_barrier();
-    loader.start(tile + stages - 1, stage == 0 ? stages - 1 : stage - 1);
-
+    if constexpr (stages == 1) loader.start_values(tile), copy_async_commit();
     Scores<config> s;
-    float alpha[thread_rows<config>];
-    multiply_keys<config>(s, queries, loader.key_tile(stage));
-    finish_scores<config>(s, call, work, rule, first_row, tile);
-    weigh<config>(s, state, alpha, call.exponent_factor);
-    rescale<config>(o, alpha);
+    multiply_keys<config>(s, queries, loader.key_tile(tile));
+    if constexpr (stages == 1) {
+      copy_async_wait<0>();
+      block_barrier();
+      loader.start_keys(tile + 1);
+    } else {
+      loader.start_keys(tile + stages - 1), loader.start_values(tile + stages - 1);
+    }
+    copy_async_commit();
+
+    finish_scores<config>(s, call, work, rule, whole, first_row, tile);
+    const Exponents<config> exponents = raise<config>(state, s, call.exponent_factor, scaled);
+    rescale<config>(o, exponents.alpha);
+    weigh<config>(s, state, exponents, call.exponent_factor);
     if (config.features == Features::general && call.dropped_words != 0)
       drop_weights<config>(s, call, work.b, work.head, first_row, tile * config.tile_n);
-    multiply_values<config>(o, s, loader.value_tile(stage));
-    stage = stage + 1 == stages ? 0 : stage + 1;
+    multiply_values<config>(o, s, loader.value_tile(tile));
   }
 }
 
-/// O and L of the warp's rows. The tile of O takes the place of all others, so every warp must be done with those.
+/// O and L of the warp's rows. The tile of O takes the place of all others, so every warp must be done with those. The
+/// block's work is worked out again: kept, it would take registers over all tiles.
 template <TileConfig config>
-FLASHPROOF_DEVICE void finish(const Outputs<config>& o, const RowState<config>& state, const Call& call,
-                              const Work& work, int warp_row) {
+FLASHPROOF_DEVICE void finish(const Outputs<config>& o, const RowState<config>& state, const Call& call, int warp_row) {
+  const Work work = work_of<config>(call);
   const SharedAddress tile = dynamic_shared() + uint32(warp_row * 2 * config.value_dim);
   float weights[thread_rows<config>], lse[thread_rows<config>];
   finish_rows<config>(state, value_factor<config>(call, work.b, work.kv_head), call.unit, weights, lse);
@@ -149,7 +161,11 @@ FLASHPROOF_DEVICE void forward(const Call& call) {
   const int chunks = call.head_dim * element_bytes(config) / chunk_bytes;
   load_tile<config, config.tile_m, head_chunks<config>>(query_tile, tokens_of(call.q, work.rows, work.head, chunks),
                                                         work.first_row);
-  for (int stage = 0; stage < config.stages - 1; ++stage) loader.start(loader.tiles.begin + stage, stage);
+  if constexpr (config.stages == 1) loader.start_keys(loader.tiles.begin), copy_async_commit();
+  for (int tile = loader.tiles.begin; tile < loader.tiles.begin + config.stages - 1; ++tile) {
+    loader.start_keys(tile), loader.start_values(tile);
+    copy_async_commit();
+  }
 
   const int warp_row = thread_index() / 32 * warp_rows(config);
   const bool has_sink = config.features == Features::general && call.sink.data != nullptr;
@@ -158,7 +174,7 @@ FLASHPROOF_DEVICE void forward(const Call& call) {
   queries.rows = query_tile + uint32(warp_row * config.head_dim * element_bytes(config));
   Outputs<config> o = {};
   attend<config>(o, state, queries, call, work, warp_row, loader);
-  finish<config>(o, state, call, work, warp_row);
+  finish<config>(o, state, call, warp_row);
 }
 
 }  // namespace flashproof::flash2

@@ -161,13 +161,11 @@ template <TileConfig config>
 FLASHPROOF_DEVICE void multiply_values(Outputs<config>& o, const Scores<config>& p, SharedAddress tile) {
   using Number = Element<config.dtype>;
   constexpr int steps = config.tile_n / product_step<config>;
-  uint32 a[steps][row_blocks<config>][4];
-#pragma unroll
-  for (int step = 0; step < steps; ++step)
-#pragma unroll
-    for (int block = 0; block < row_blocks<config>; ++block) weight_operand<config>(a[step][block], p[block], step);
 #pragma unroll
   for (int step = 0; step < steps; ++step) {
+    uint32 a[row_blocks<config>][4];
+#pragma unroll
+    for (int block = 0; block < row_blocks<config>; ++block) weight_operand<config>(a[block], p[block], step);
 #pragma unroll
     for (int n = 0; n < config.value_dim / 16; ++n) {
       uint32 v[4];
@@ -181,8 +179,8 @@ FLASHPROOF_DEVICE void multiply_values(Outputs<config>& o, const Scores<config>&
       }
 #pragma unroll
       for (int block = 0; block < row_blocks<config>; ++block) {
-        multiply_add<Weight<config>, Number>(o[block][2 * n], a[step][block], v[0], v[1]);
-        multiply_add<Weight<config>, Number>(o[block][2 * n + 1], a[step][block], v[2], v[3]);
+        multiply_add<Weight<config>, Number>(o[block][2 * n], a[block], v[0], v[1]);
+        multiply_add<Weight<config>, Number>(o[block][2 * n + 1], a[block], v[2], v[3]);
       }
     }
   }

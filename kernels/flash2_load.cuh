@@ -77,29 +77,39 @@ FLASHPROOF_DEVICE Words4 load_unaligned_chunk(const char* from) {
   return {words[0], words[1], words[2], words[3]};
 }
 
-/// Row and chunk of the calling thread's copy number `first` / threads of a tile. Where the threads are whole rows of
-/// chunks, the copies of a thread differ by constants; else each is worked out when it is made, so that it takes no
-/// registers before.
-template <int threads, int chunks>
-FLASHPROOF_DEVICE void place_of_copy(int first, int& row, int& chunk) {
-  const uint32 thread = uint32(thread_index());
-  if constexpr (threads % chunks == 0)
-    row = int(thread / chunks) + first / chunks, chunk = int(thread % chunks);
-  else
-    row = int((uint32(first) + thread) / chunks), chunk = int((uint32(first) + thread) % chunks);
+/// Rows of a tile between the copies of a thread, where all are of one chunk and lie at distances that the compiler
+/// knows: a swizzle repeats after 8 rows, and is linear in the bits of a row, of which a thread's first has none in
+/// common with multiples of `apart` below 8. Else 0, and in fp8, which has no registers to spare.
+template <TileConfig config, int chunks>
+constexpr int rows_apart = [] {
+  constexpr int threads = thread_count(config), apart = threads / chunks;
+  return !is_fp8(config.dtype) && threads % chunks == 0 && (apart % 8 == 0 || 8 % apart == 0) ? apart : 0;
+}();
+
+/// load_tile where tokens are aligned and lie one after the other: an address for each copy is a sum.
+template <TileConfig config, int rows, int chunks>
+FLASHPROOF_DEVICE void load_even_tile(SharedAddress tile, const Tokens& tokens, int begin) {
+  constexpr int apart = rows_apart<config, chunks>;
+  const int row = int(uint32(thread_index()) / chunks), chunk = int(uint32(thread_index()) % chunks);
+  const SharedAddress to = tile + swizzled_offset(chunks, row, chunk);
+  const char* from = tokens.data + int64(begin + row) * tokens.token_bytes + chunk * chunk_bytes;
+  const int present = chunk < tokens.chunks ? tokens.length - begin - row : 0;
+#pragma unroll
+  for (int more = 0; more < rows; more += apart) {
+    if (rows % apart != 0 && row + more >= rows) break;
+    copy_async_16((to ^ uint32(swizzle_phase(chunks, more) * chunk_bytes)) + uint32(more * chunks * chunk_bytes),
+                  from + int64(more) * tokens.token_bytes, more < present);
+  }
 }
 
-/// Starts copies of tokens `begin` and on into a tile of `rows` rows of `chunks` chunks; all threads of the block share
-/// them. They are part of the calling thread's group of copies (copy_async_commit), but what is not aligned is there at
-/// once.
+/// load_tile wherever tokens are. Two copies at a time: more take registers that there are not.
 template <TileConfig config, int rows, int chunks>
-FLASHPROOF_DEVICE void load_tile(SharedAddress tile, const Tokens& tokens, int begin) {
+FLASHPROOF_DEVICE void load_any_tile(SharedAddress tile, const Tokens& tokens, int begin) {
   constexpr int threads = thread_count(config);
-  [[maybe_unused]] constexpr int together = threads % chunks == 0 ? (rows * chunks + threads - 1) / threads : 1;
-#pragma unroll(together)
+#pragma unroll 2
   for (int first = 0; first < rows * chunks; first += threads) {
-    int row, chunk;
-    place_of_copy<threads, chunks>(first, row, chunk);
+    const uint32 place = uint32(first + thread_index());
+    const int row = int(place / chunks), chunk = int(place % chunks);
     if (rows * chunks % threads != 0 && row >= rows) break;
     const SharedAddress to = tile + swizzled_offset(chunks, row, chunk);
     const bool present = begin + row < tokens.length && chunk < tokens.chunks;
@@ -114,6 +124,17 @@ FLASHPROOF_DEVICE void load_tile(SharedAddress tile, const Tokens& tokens, int b
     else
       store_shared(to, present ? load_unaligned_chunk<config.dtype>(from) : Words4{});
   }
+}
+
+/// Starts copies of tokens `begin` and on into a tile of `rows` rows of `chunks` chunks; all threads of the block share
+/// them. They are part of the calling thread's group of copies (copy_async_commit), but what is not aligned is there at
+/// once.
+template <TileConfig config, int rows, int chunks>
+FLASHPROOF_DEVICE void load_tile(SharedAddress tile, const Tokens& tokens, int begin) {
+  if constexpr (config.features == Features::plain && rows_apart<config, chunks> != 0)
+    load_even_tile<config, rows, chunks>(tile, tokens, begin);
+  else
+    load_any_tile<config, rows, chunks>(tile, tokens, begin);
 }
 
 }  // namespace flashproof::flash2

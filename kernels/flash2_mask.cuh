@@ -27,9 +27,9 @@ struct EntryMask {
   }
   /// Keys that a row of first..last sees, if any row sees one.
   FLASHPROOF_DEVICE KeyRange some(int first, int last) const { return {range(first).begin, range(last).end}; }
-  /// Whether each of the rows sees all of tile..tile + size - 1.
-  FLASHPROOF_DEVICE bool all(int first, int last, int tile, int size) const {
-    return range(last).begin <= tile && tile + size <= range(first).end;
+  /// The tiles of `size` keys of which each of the rows sees all.
+  FLASHPROOF_DEVICE KeyRange whole_tiles(int first, int last, int size) const {
+    return {(range(last).begin + size - 1) / size, range(first).end / size};
   }
 };
 
@@ -37,20 +37,23 @@ FLASHPROOF_DEVICE EntryMask mask_of(const Call& call, int rows, int keys) {
   return {rows, keys, call.top_left ? 0 : keys - rows, call.window_left, call.window_right};
 }
 
-/// s = -infinity where the warp's rows, `first_row` and on, do not see a key of the tile that begins at `tile`.
-template <TileConfig config>
+enum class Cut { before, past };
+
+/// s = -infinity for keys of the tile that begins at `tile` before those that the warp's rows, `first_row` and on, see,
+/// or past them.
+template <TileConfig config, Cut cut>
 FLASHPROOF_DEVICE void hide_keys(Scores<config>& s, const EntryMask& mask, int first_row, int tile) {
   const int first_key = tile + lane_index() % 4 * 2;
 #pragma unroll
   for (int row = 0; row < thread_rows<config>; ++row) {
     const KeyRange range = mask.range(first_row + row * 8 + lane_index() / 4);
-    const int begin = range.begin - first_key, end = range.end - first_key;
+    const int bound = (cut == Cut::before ? range.begin : range.end) - first_key;
 #pragma unroll
     for (int n = 0; n < config.tile_n / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         float& each = s[row / 2][n][row % 2 * 2 + e];
-        each = 8 * n + e >= begin && 8 * n + e < end ? each : -infinity;
+        each = (8 * n + e < bound) == (cut == Cut::before) ? -infinity : each;
       }
   }
 }

@@ -17,7 +17,8 @@ KernelText kernel_text(const TileConfig& c, const std::string& architecture) {
   return {R"(#include "kernels/flash2_forward.cuh"
 namespace flashproof {
 template <TileConfig config>
-__global__ void __launch_bounds__(thread_count(config)) flash2_forward(const __grid_constant__ flash2::Call call) {
+__global__ void __launch_bounds__(thread_count(config), resident_blocks(config))
+    flash2_forward(const __grid_constant__ flash2::Call call) {
   flash2::forward<config>(call);
 }
 constexpr TileConfig config = {)" +
@@ -75,7 +76,7 @@ TileConfig random_config(uint64 seed, uint64 index) {
   c.tile_m = c.warps * (tile.word[1] % 2 == 0 ? 16 : 32);
   const int step = is_fp8(c.dtype) ? 32 : 16;
   c.tile_n = step * (1 + int(tile.word[2] % uint32(256 / step)));
-  c.stages = 2 + int(tile.word[3] % 4);
+  c.stages = 1 + int(tile.word[3] % 5);
   c.head_dim = dims[rest.word[1] % std::size(dims)];
   c.value_dim = rest.word[2] % 4 == 0 ? dims[rest.word[2] / 4 % std::size(dims)] : c.head_dim;
   c.features = Features(rest.word[3] % 2);

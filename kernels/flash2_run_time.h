@@ -23,7 +23,7 @@ const CompiledKernel& run_time_code(const TileConfig&, const std::string& archit
 /// compile_kernel and load_kernel do.
 const LaunchableKernel& run_time_kernel(const TileConfig&, int device);
 
-/// Every field drawn: 1 to 8 warps of 16 or 32 rows, up to 256 keys, 2 to 5 stages, any format of the tensor core, any
+/// Every field drawn: 1 to 8 warps of 16 or 32 rows, up to 256 keys, 1 to 5 stages, any format of the tensor core, any
 /// padded dims, which differ in a quarter of the draws. Not always feasible. A pure function (Philox).
 TileConfig random_config(uint64 seed, uint64 index);
 

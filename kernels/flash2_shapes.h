@@ -12,13 +12,14 @@ struct DeviceShape {
 };
 /// Of equal cost the first is chosen (kernels/flash2_host.h). One tile_n for each width: a call that is not aligned
 /// takes the general kernel, and bits do not depend on alignment. 32 rows a warp read K and V half as often from shared
-/// memory as 16 do, but from d 128 on they take more registers than there are; fp8, whose operands the assembler widens
-/// to fp16, has fewer to spare.
+/// memory as 16 do, but above d 128 and in `general` they take more registers than there are; fp8, whose
+/// operands the assembler widens to fp16, has fewer to spare. With one stage a multiprocessor has room for two blocks
+/// of d 256.
 constexpr DeviceShape shapes_of_16_bits[] = {
     {128, 64, 2, 4, 64, Features::plain},    {128, 64, 2, 4, 96, Features::plain},
-    {128, 64, 2, 8, 128, Features::plain},   {128, 64, 2, 8, 192, Features::plain},
+    {128, 64, 2, 4, 128, Features::plain},   {128, 64, 2, 8, 192, Features::plain},
     {128, 64, 2, 8, 256, Features::plain},   {64, 64, 2, 4, 64, Features::plain},
-    {64, 64, 2, 4, 128, Features::plain},    {64, 64, 2, 4, 256, Features::plain},
+    {64, 64, 2, 4, 128, Features::plain},    {64, 64, 1, 4, 256, Features::plain},
     {128, 64, 2, 8, 64, Features::general},  {128, 64, 2, 8, 128, Features::general},
     {128, 64, 2, 8, 256, Features::general},
 };

@@ -1,11 +1,12 @@
 // The softmax of a tile on top of the tiles before it (FlashAttention 2, 2307.08691, Algorithm 1, lines 8 to 10), in
 // base 2.
 //
-//   m' = max(m, max s)   r = m', or 0 where m' = -infinity   alpha = 2^((m - r) c)   p = 2^(s c - r c)
+//   m' = max(m, max s)   r = m', or 0 where m' = -infinity   alpha = 2^((m - r) c)   p = 2^((s - r) c)
 //   l = l alpha + sum p
 // A row lies in four lanes. m is common; l is four partial sums, lane q adding its own keys in ascending order, and
-// they are added up after the last tile, (l0 + l2) + (l1 + l3). p is 2^(fma(s, c, -fl(r c))). NaN is passed over by the
-// maximum and caught by l.
+// they are added up after the last tile, (l0 + l2) + (l1 + l3). The exponent of p is fma(s, c, -fl(r c)), one
+// instruction, or, of `scaled` scores, fl(fl(s - r) c), which a bias of -FLT_MAX does not make infinite. NaN is passed
+// over by the maximum and caught by l.
 #pragma once
 #include "kernels/flash2_mask.cuh"
 
@@ -27,9 +28,16 @@ FLASHPROOF_DEVICE RowState<config> start_rows(float sink) {
   return rows;
 }
 
-/// Scores become weights, and alpha[row] what the row's O has to be multiplied by.
+/// What a tile makes of the rows: alpha, what their O has to be multiplied by, and where their exponents begin.
 template <TileConfig config>
-FLASHPROOF_DEVICE void weigh(Scores<config>& s, RowState<config>& rows, float (&alpha)[thread_rows<config>], float c) {
+struct Exponents {
+  float alpha[thread_rows<config>], origin[thread_rows<config>], shift[thread_rows<config>];
+};
+
+/// m takes in a tile's scores, and l is made one on top of the new m.
+template <TileConfig config>
+FLASHPROOF_DEVICE Exponents<config> raise(RowState<config>& rows, const Scores<config>& s, float c, bool scaled) {
+  Exponents<config> x;
 #pragma unroll
   for (int row = 0; row < thread_rows<config>; ++row) {
     const int block = row / 2, e = row % 2 * 2;
@@ -38,18 +46,27 @@ FLASHPROOF_DEVICE void weigh(Scores<config>& s, RowState<config>& rows, float (&
     for (int n = 0; n < config.tile_n / 8; ++n) largest = maximum(largest, maximum(s[block][n][e], s[block][n][e + 1]));
     largest = maximum(largest, lane_exchange(largest, 1));
     largest = maximum(largest, lane_exchange(largest, 2));
-    const float reference = largest == -infinity ? 0 : largest, shift = reference * c;
-    alpha[row] = ex2((rows.largest[row] - reference) * c);
-    float sum = rows.sum[row] * alpha[row];
-#pragma unroll
-    for (int n = 0; n < config.tile_n / 8; ++n)
-#pragma unroll
-      for (int k = e; k < e + 2; ++k) {
-        s[block][n][k] = ex2(fused(s[block][n][k], c, -shift));
-        sum += s[block][n][k];
-      }
-    rows.largest[row] = largest, rows.sum[row] = sum;
+    const float reference = largest == -infinity ? 0 : largest;
+    x.origin[row] = scaled ? reference : 0, x.shift[row] = scaled ? 0 : reference * c;
+    x.alpha[row] = ex2((rows.largest[row] - reference) * c);
+    rows.largest[row] = largest, rows.sum[row] *= x.alpha[row];
   }
+  return x;
+}
+
+/// Scores become weights, which l takes in.
+template <TileConfig config>
+FLASHPROOF_DEVICE void weigh(Scores<config>& s, RowState<config>& rows, const Exponents<config>& x, float c) {
+#pragma unroll
+  for (int n = 0; n < config.tile_n / 8; ++n)
+#pragma unroll
+    for (int row = 0; row < thread_rows<config>; ++row)
+#pragma unroll
+      for (int e = row % 2 * 2; e < row % 2 * 2 + 2; ++e) {
+        float& each = s[row / 2][n][e];
+        each = ex2(fused(each - x.origin[row], c, -x.shift[row]));
+        rows.sum[row] += each;
+      }
 }
 
 /// O = alpha O. Where every factor of the warp is 1, as in most tiles but the first, nothing has to be done.

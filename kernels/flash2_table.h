@@ -11,7 +11,7 @@ namespace flashproof::flash2 {
 /// Of number n of the table: nvcc 13.0 makes no host code for a __global__ template whose argument is a struct. fp8
 /// instructions are there from sm_89 on; code for older chips is empty, and the launcher does not run it.
 template <DType dtype, int n>
-__global__ void __launch_bounds__(thread_count(device_config<dtype, n>))
+__global__ void __launch_bounds__(thread_count(device_config<dtype, n>), resident_blocks(device_config<dtype, n>))
     forward_kernel(const __grid_constant__ Call call) {
 #if __CUDA_ARCH__ >= 890
   forward<device_config<dtype, n>>(call);

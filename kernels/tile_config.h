@@ -14,7 +14,7 @@ enum class Features : int { plain, general };
 struct TileConfig {
   DType dtype;
   int tile_m, tile_n;       ///< queries and keys of a tile
-  int stages;               ///< key tiles in shared memory: one in use, the others on their way
+  int stages;               ///< key tiles in shared memory: one in use, the others on their way; 1: K, V in turn
   int warps;                ///< each has tile_m / warps rows, 16 or 32
   int head_dim, value_dim;  ///< padded (padded_dim)
   Features features;
@@ -42,24 +42,37 @@ FLASHPROOF_HD constexpr int shared_bytes(const TileConfig& c) {
   return loop > output ? loop : output;
 }
 
-constexpr int largest_shared_bytes =
-    232448;  ///< of a block on sm_90 (CUDA C++ Programming Guide, compute capabilities)
+// Of sm_90 (CUDA C++ Programming Guide, compute capabilities): shared memory of a block, and of a multiprocessor, where
+// each block takes another 1024 bytes.
+constexpr int largest_shared_bytes = 232448, multiprocessor_shared_bytes = 233472, reserved_shared_bytes = 1024;
 
-/// What ptxas may give a thread: 65536 registers are shared out in steps of 8, at most 255 each.
-FLASHPROOF_HD constexpr int available_registers(const TileConfig& c) {
-  const int share = 65536 / thread_count(c) / 8 * 8;
+/// What ptxas may give a thread where so many blocks share the 65536 registers of a multiprocessor: in steps of 8, at
+/// most 255.
+FLASHPROOF_HD constexpr int shared_out_registers(const TileConfig& c, int blocks) {
+  const int share = 65536 / (thread_count(c) * blocks) / 8 * 8;
   return share > 255 ? 255 : share;
 }
 /// For the accumulators of O, the scores of a tile, and about 50 of addresses, row state and operands on their way.
 FLASHPROOF_HD constexpr int64 estimated_registers(const TileConfig& c) {
   return warp_rows(c) * (int64(c.value_dim) + c.tile_n) / 32 + 50;
 }
+/// Blocks that are to be on a multiprocessor at once, so that the products of one hide the exponentials of another: as
+/// many as shared memory and the estimate, in fp8, where bytes are put together, 24 more, leave room for. The assembler
+/// is held to them, except in `general`, for which the estimate is too low.
+FLASHPROOF_HD constexpr int resident_blocks(const TileConfig& c) {
+  const int64 registers = estimated_registers(c) + (is_fp8(c.dtype) ? 24 : 0);
+  int blocks = 1;
+  while (c.features == Features::plain && registers <= shared_out_registers(c, blocks + 1) &&
+         (shared_bytes(c) + reserved_shared_bytes) * (blocks + 1) <= multiprocessor_shared_bytes)
+    ++blocks;
+  return blocks;
+}
 /// Whether the warp's rows of Q stay in registers over all key tiles; else they are read again for each. Kept ones
 /// leave the assembler less choice: it then uses up to 36 registers more than the estimate, in fp8, where bytes are put
 /// together, 60.
 FLASHPROOF_HD constexpr bool keeps_queries(const TileConfig& c) {
   const int queries = warp_rows(c) * c.head_dim * element_bytes(c) / 128, margin = is_fp8(c.dtype) ? 60 : 36;
-  return estimated_registers(c) + queries + margin <= available_registers(c);
+  return estimated_registers(c) + queries + margin <= shared_out_registers(c, resident_blocks(c));
 }
 
 /// nullptr: the kernel can be compiled and run on sm_90; else what is wrong. Any numbers may be asked about: those that
@@ -71,10 +84,11 @@ FLASHPROOF_HD constexpr const char* feasible(const TileConfig& c) {
   if (c.warps < 1 || c.warps > 16) return "a block has 1 to 16 warps";
   if (c.tile_m % c.warps != 0 || (warp_rows(c) != 16 && warp_rows(c) != 32)) return "a warp has 16 or 32 rows";
   if (c.tile_n % step != 0) return "tile_n is not a multiple of 16 (fp8: 32)";
-  if (c.stages < 2 || c.stages > 8) return "there are 2 to 8 stages";
+  if (c.stages < 1 || c.stages > 8) return "there are 1 to 8 stages";
   if (padded_dim(c.head_dim) != c.head_dim || padded_dim(c.value_dim) != c.value_dim)
     return "a padded dim is 32, 64, 96, 128, 160, 192 or 256";
-  if (estimated_registers(c) > available_registers(c)) return "the accumulators need more registers than a thread has";
+  if (estimated_registers(c) > shared_out_registers(c, 1))
+    return "the accumulators need more registers than a thread has";
   if (shared_bytes(c) > largest_shared_bytes) return "the tiles need more shared memory than a block has";
   return nullptr;
 }

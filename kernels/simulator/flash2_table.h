@@ -1,5 +1,5 @@
 // Which TileConfigs are compiled for the simulated multiprocessor: small tiles, on which small problems have many, and
-// the shapes that differ in kind: one warp, two stages or three, 16 rows a warp or 32, Q kept in registers or not,
+// the shapes that differ in kind: one warp, one to three stages, 16 rows a warp or 32, Q kept in registers or not,
 // every swizzle.
 #pragma once
 #include <array>
@@ -16,7 +16,7 @@ struct SimulatedShape {
 constexpr SimulatedShape simulated_shapes[] = {
     {16, 32, 2, 1, 32}, {16, 32, 2, 1, 64},  {16, 32, 2, 1, 128}, {32, 32, 2, 2, 32},  {32, 32, 2, 2, 64},
     {32, 32, 2, 2, 96}, {32, 32, 2, 2, 128}, {32, 32, 2, 2, 256}, {64, 32, 3, 2, 32},  {64, 32, 3, 2, 64},
-    {64, 64, 2, 4, 64}, {64, 32, 3, 2, 128}, {64, 64, 2, 4, 128}, {128, 64, 2, 4, 64},
+    {64, 64, 2, 4, 64}, {64, 32, 3, 2, 128}, {64, 64, 2, 4, 128}, {128, 64, 2, 4, 64}, {32, 32, 1, 2, 64},
 };
 
 /// Shape n with plain features, then all shapes with general ones.
