@@ -4,9 +4,8 @@
 #include <stdexcept>
 
 #include "oracle/hardware_ops.h"
-#include "oracle/value_threads.h"
 #include "reference/flash2.h"
-#include "reference/head_of_inputs.h"
+#include "reference/threads.h"
 
 namespace flashproof {
 namespace {
@@ -40,36 +39,19 @@ bool scale_may_be_in_exponent(const Problem& p) {
 /// Keys of a tile start an instruction and a row of fragments.
 bool fits_instructions(const Problem& p, int64_t tile_n) { return tile_n % (is_fp8(p.dtype) ? 32 : 16) == 0; }
 
-HardwareOps operations(const Problem& p, const Arithmetic& a) {
-  HardwareOps ops;
-  ops.scores = unit_of(a.scores, p.dtype, p.dtype);
-  ops.values = unit_of(a.values, DType(a.p_format), p.dtype);
-  ops.argument = a.argument;
-  ops.exponent_factor = a.scaled == Tristate::no ? scale_of(p) * log2_e : log2_e;
-  ops.score_unit = a.scaled == Tristate::no ? scale_of(p) : 1;
-  if (p.softcap != 0) ops.softcap_factor = float(2 * 1.4426950408889634 / double(p.softcap));
-  ops.p_format = DType(a.p_format);
-  ops.p_scale_log2 = a.p_scale_log2;
-  ops.output_format = output_dtype(p);
-  return ops;
-}
-
 /// With rows of zeros up to a multiple of `tile` rows.
 void fill_last_tile(Matrix<float>& a, int64_t tile) {
   a.rows = (a.rows + tile - 1) / tile * tile;
   a.data.resize(size_t(a.rows * a.columns));
 }
 
-/// The head with its factors as the kernel forms them: 1 / (1 - rate) in double, rounded once. Its last tile of keys is
-/// whole: a key behind the end has weight 2^-inf = 0, or NaN where the exponents of the row overflow.
+/// The head with its factors as the kernel forms them. Its last tile of keys is whole: a key behind the end has weight
+/// 2^-inf = 0, or NaN where the exponents of the row overflow.
 Head<float> head_for(const Inputs& in, const Arithmetic& a, const HeadIndex& at) {
-  const Problem& p = in.problem;
   Head<float> head = head_of<float>(in, at);
+  set_factors(in, a, at, head.rule);
   for (Matrix<float>* operand : {&head.k, &head.v}) fill_last_tile(*operand, a.tile_n);
   head.k_t = transpose(head.k);
-  if (a.scaled == Tristate::no) head.rule.scale = 1;
-  const float dropout_factor = p.dropout ? float(1 / (1 - double(p.dropout->rate))) : 1.0f;
-  head.rule.value_factor = value_scale<float>(in, at) * dropout_factor * float(power_of_two(-a.p_scale_log2));
   return head;
 }
 
@@ -83,6 +65,20 @@ void store_rows(const HeadIndex& at, const HeadOutputs<float>& head, Outputs& ou
 }
 
 }  // namespace
+
+HardwareOps hardware_ops(const Problem& p, const Arithmetic& a) {
+  HardwareOps ops;
+  ops.scores = unit_of(a.scores, p.dtype, p.dtype);
+  ops.values = unit_of(a.values, DType(a.p_format), p.dtype);
+  ops.argument = a.argument;
+  ops.exponent_factor = a.scaled == Tristate::no ? scale_of(p) * log2_e : log2_e;
+  ops.score_unit = a.scaled == Tristate::no ? scale_of(p) : 1;
+  if (p.softcap != 0) ops.softcap_factor = float(2 * 1.4426950408889634 / double(p.softcap));
+  ops.p_format = DType(a.p_format);
+  ops.p_scale_log2 = a.p_scale_log2;
+  ops.output_format = output_dtype(p);
+  return ops;
+}
 
 std::string unpredictable(const Problem& p, const Arithmetic& a) {
   if (p.dtype == DType::fp32) return "fp32 inputs have no tensor core here";
@@ -127,7 +123,7 @@ Outputs predict(const Inputs& in, const Arithmetic& a, int threads) {
   Problem forward = p;
   forward.direction = Direction::forward;
   Outputs out = make_outputs(forward);
-  const HardwareOps ops = operations(p, a);
+  const HardwareOps ops = hardware_ops(p, a);
   for (int64_t b = 0; b < p.batch; ++b)
     for (int64_t h = 0; h < p.heads; ++h) {
       const HeadIndex at = head_index(in, b, h);

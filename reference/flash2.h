@@ -38,7 +38,7 @@ OnlineSoftmax<Ops> start_rows(const Ops&, const Head<Number>& head, Span rows, b
 
 /// exp(s_j - m) in place of n scores of a row, and with it the row's m and l (Algorithm 1, line 9). Returns exp(m_before - m).
 template <class Ops, class Number = typename Ops::Number>
-Number softmax_step(const Ops& ops, Number* s, int64 n, Number& maximum, typename Ops::RowSum& sum) {
+FLASHPROOF_HD Number softmax_step(const Ops& ops, Number* s, int64 n, Number& maximum, typename Ops::RowSum& sum) {
   const Number before = maximum;
   maximum = ops.row_maximum(s, n, before);
   const Number reference = finite_reference(ops, maximum);
@@ -92,7 +92,7 @@ void add_key_tile(const Ops& ops, const Head<Number>& head, Span rows, Span keys
 
 /// L of a row; -infinity where nothing was seen.
 template <class Ops, class Number = typename Ops::Number>
-Number log_sum_exp(const Ops& ops, const Number& maximum, const Number& sum) {
+FLASHPROOF_HD Number log_sum_exp(const Ops& ops, const Number& maximum, const Number& sum) {
   return sum == Number(0) ? Ops::minus_infinity() : Number(ops.lse(finite_reference(ops, maximum), ops.log(sum)));
 }
 

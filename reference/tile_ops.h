@@ -77,9 +77,11 @@ enum class Array {
 /// A tile's rows or keys: [begin, end).
 struct Span {
   int64 begin, end;
-  int64 size() const { return end - begin; }
+  FLASHPROOF_HD int64 size() const { return end - begin; }
 };
-constexpr Span tile_at(int64 begin, int64 size, int64 end) { return {begin, begin + size < end ? begin + size : end}; }
+FLASHPROOF_HD constexpr Span tile_at(int64 begin, int64 size, int64 end) {
+  return {begin, begin + size < end ? begin + size : end};
+}
 
 /// What `observe` is told: after `keys` were processed, row `row` of the problem has this running maximum and sum, its
 /// accumulator was multiplied by `rescale`, and accumulator / divisor is the output so far.
@@ -111,7 +113,7 @@ struct ExactOps {
     }
   }
   /// NaN is passed over here; it stays in the scores and so reaches the row sum.
-  Number row_maximum(const Number* x, int64 n, Number maximum) const {
+  FLASHPROOF_HD Number row_maximum(const Number* x, int64 n, Number maximum) const {
     for (int64 j = 0; j < n; ++j)
       if (x[j] > maximum) maximum = x[j];
     return maximum;
@@ -138,7 +140,7 @@ struct ExactOps {
   Number lse(const Number& maximum, const Number& log_sum) const { return maximum + log_sum; }
   Number round_p(const Number& x) const { return x; }
   Number round_ds(const Number& x) const { return x; }
-  void rescale(Number* x, int64 n, const Number& factor) const {
+  FLASHPROOF_HD void rescale(Number* x, int64 n, const Number& factor) const {
     for (int64 c = 0; c < n; ++c) x[c] = x[c] * factor;
   }
   /// A row that has seen no key has a sum of 0, and O = 0.
