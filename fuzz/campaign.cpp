@@ -17,8 +17,8 @@
 #include "fuzz/generate.h"
 #include "fuzz/reduce.h"
 #include "fuzz/steady_seconds.h"
-#include "oracle/value_threads.h"
 #include "reference/errors.h"
+#include "reference/threads.h"
 
 namespace flashproof {
 namespace {

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "oracle/bound_gradients.h"
-#include "oracle/value_threads.h"
+#include "reference/threads.h"
 
 namespace flashproof {
 namespace {

@@ -8,8 +8,8 @@
 #include <stdexcept>
 
 #include "oracle/value_element.h"
-#include "oracle/value_threads.h"
 #include "oracle/value_tie.h"
+#include "reference/threads.h"
 
 namespace flashproof {
 namespace {

@@ -15,8 +15,8 @@
 #include "oracle/nonfinite.h"
 #include "oracle/value.h"
 #include "oracle/value_strip.h"
-#include "oracle/value_threads.h"
 #include "reference/attention.h"
+#include "reference/threads.h"
 
 namespace flashproof {
 namespace {

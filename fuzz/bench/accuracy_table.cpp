@@ -15,10 +15,10 @@
 #include <mutex>
 
 #include "oracle/value.h"
-#include "oracle/value_threads.h"
 #include "reference/flash3.h"
 #include "reference/inputs.h"
 #include "reference/standard.h"
+#include "reference/threads.h"
 
 namespace flashproof {
 namespace {

@@ -14,10 +14,10 @@
 #include "fuzz/bench/quartiles.h"
 #include "fuzz/execute.h"
 #include "oracle/value.h"
-#include "oracle/value_threads.h"
 #include "reference/errors.h"
 #include "reference/flash3.h"
 #include "reference/safetensors.h"
+#include "reference/threads.h"
 
 namespace flashproof {
 namespace {

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cmath>
 
-#include "oracle/value_threads.h"
+#include "reference/threads.h"
 
 namespace flashproof {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "oracle/slow_problem.h"
 #include "oracle/value_element.h"
-#include "oracle/value_threads.h"
+#include "reference/threads.h"
 
 namespace flashproof::test {
 namespace {
