@@ -86,14 +86,17 @@ Side slotted_side(const Lengths& lengths, int64_t batch) {
   return side;
 }
 
-/// Pages in shuffled order; `table` is [batch, columns], at least one entry of each row unused.
+/// Pages in shuffled order; `table` is [batch, columns]. Of an odd seed at least one entry of each row is unused; of an even
+/// one the row is as long as the longest slot needs, and behind the last stands a red zone: who looks up a page for the keys
+/// that fill up a tile then reads another entry's page or past the table.
 Side paged_side(const Problem& p, std::vector<int32_t>& table) {
   const int64_t page = p.paging->size;
   const auto pages_of = [&](int64_t tokens) { return (tokens + page - 1) / page; };
-  int64_t pages = spare_pages, columns = 0;
+  const int64_t unused = int64_t(p.paging->seed % 2);
+  int64_t pages = spare_pages, columns = 1;
   for (int64_t b = 0; b < p.batch; ++b) {
     pages += pages_of(used_length(p.k, b));
-    columns = std::max(columns, pages_of(slot_length(p.k, b)) + 1);
+    columns = std::max(columns, pages_of(slot_length(p.k, b)) + unused);
   }
   if (product({p.batch, columns}) > no_page || pages > no_page)
     throw UsageError("the page table is too large: page numbers are 32-bit integers");

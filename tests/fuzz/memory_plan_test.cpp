@@ -72,6 +72,16 @@ TEST(MemoryPlan, PoisonsOutputsWithOtherNaNsForEachSeed) {
   EXPECT_NE(first.plan.buffers[buffer_workspace].image, second.plan.buffers[buffer_workspace].image);
 }
 
+TEST(MemoryPlan, EndsThePageTableWhereTheLongestSlotEndsForEverySecondSeed) {
+  const auto table = [](const char* text) { return std::move(lay(text).plan.buffers[buffer_page_table]); };
+  EXPECT_EQ(table("bf16 b3 q2 k40 usedk=[39,0,33] pages=shuffle(3,8) d8").elements, 3 * 6);
+  const Buffer exact = table("bf16 b3 q2 k40 usedk=[39,0,33] pages=shuffle(4,8) d8");
+  EXPECT_EQ(exact.elements, 3 * 5);
+  EXPECT_LT(exact.host.back(), 5 + 0 + 5 + 3) << "the last entry leads to a page";
+  EXPECT_GE(exact.zone, 512) << "a red zone behind it";
+  EXPECT_EQ(table("bf16 b3 q2 k0 pages=shuffle(4,8) d8").elements, 3) << "never without a table";
+}
+
 TEST(MemoryPlan, ShufflesPagesAndLeavesSomeUnused) {
   const Laid laid = lay("bf16 b3 q2 k40 usedk=[40,0,9] pages=shuffle(3,8) d8");  // 5 + 0 + 2 pages
   const std::vector<int32_t>& table = laid.plan.buffers[buffer_page_table].host;
