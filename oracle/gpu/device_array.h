@@ -1,0 +1,46 @@
+// Arrays in the memory of the first CUDA device. For .cu files.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "reference/errors.h"
+
+namespace flashproof {
+
+/// Throws UnavailableError where memory is short, else std::runtime_error: `what` failed.
+inline void require_cuda(cudaError_t error, const char* what) {
+  if (error == cudaErrorMemoryAllocation)
+    throw UnavailableError("the GPU's memory is too small for the oracle's arrays");
+  if (error != cudaSuccess)
+    throw std::runtime_error(std::string("the oracle's ") + what + " on the GPU: " + cudaGetErrorString(error));
+}
+
+/// `count` elements, not set. Copies wait for the kernels before them.
+template <class T>
+class DeviceArray {
+ public:
+  explicit DeviceArray(size_t count) : count_(count) {
+    require_cuda(cudaMalloc(&data_, std::max<size_t>(count, 1) * sizeof(T)), "allocation");
+  }
+  explicit DeviceArray(const std::vector<T>& from) : DeviceArray(from.size()) {
+    require_cuda(cudaMemcpy(data_, from.data(), count_ * sizeof(T), cudaMemcpyHostToDevice), "copy");
+  }
+  DeviceArray(const DeviceArray&) = delete;
+  ~DeviceArray() { cudaFree(data_); }
+
+  T* data() const { return data_; }
+  void read(std::vector<T>& to) const {
+    to.resize(count_);
+    require_cuda(cudaMemcpy(to.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost), "computation");
+  }
+
+ private:
+  T* data_ = nullptr;
+  size_t count_ = 0;
+};
+
+}  // namespace flashproof
