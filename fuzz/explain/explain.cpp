@@ -166,7 +166,8 @@ std::optional<Cause> cause_of_kind(const Verdict& verdict) {
                             {"crash", "MEMORY", "the kernel crashes"},
                             {"timeout", "MEMORY", "the kernel does not end in time"},
                             {"error", "MEMORY", "the kernel reports an error"},
-                            {"bits", "ARITHMETIC", "the kernel does not compute in the arithmetic that it declares"}};
+                            {"bits", "ARITHMETIC", "the kernel does not compute in the arithmetic that it declares"},
+                            {"predictors", "ARITHMETIC", "GPU and host predict different bits: Flashproof errs"}};
   for (const Kind& kind : kinds)
     if (verdict.kind == kind.kind)
       return Cause{

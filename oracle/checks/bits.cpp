@@ -4,6 +4,8 @@
 // a GPU that runs the kernel is certified to compute what the models do (oracle/bits_evidence.h).
 // All NaN count as one. What no check judges (non-finite inputs, oracle/nonfinite.h; what the conventions leave
 // undefined) is not judged here either; L of a row without keys is what the convention says.
+// Large cases are predicted on a GPU where there is one (oracle/large_cases.h); where it differs from this host, the
+// verdict is a failure of kind `predictors`, which is ours and not the kernel's.
 #include "oracle/bits.h"
 
 #include <algorithm>
@@ -13,6 +15,7 @@
 
 #include "oracle/bits_evidence.h"
 #include "oracle/checks/checks.h"
+#include "oracle/large_cases.h"
 #include "oracle/nonfinite.h"
 
 namespace flashproof {
@@ -94,20 +97,30 @@ void compare(Verdict& v, const Problem& p, OutputId id, const Tensor& result, co
 }
 
 Verdict judge(const Case& c, const Subject& subject, std::span<const Run>, std::span<const RunResult> results) {
+  return judge_bits(c, subject, results, cuda_oracle);
+}
+
+}  // namespace
+
+Verdict judge_bits(const Case& c, const Subject& subject, std::span<const RunResult> results, const GpuOracle& gpu) {
   if (Verdict status = judge_status("bits", results); !status.check.empty()) return status;
   Verdict v;
   v.check = "bits";
   v.assumed = evidence_text(subject);
   if (const std::string undefined = undefined_conventions(subject); !undefined.empty()) v.assumed += "; " + undefined;
   judge_memory(v, results[0].memory);
-  const Inputs in = make_inputs(c);
-  const Outputs predicted = predict(in, parse_arithmetic(subject.arithmetic));
-  const Judgements nonfinite = judge_nonfinite(in, subject.conventions.bears_hidden_nan != 0);
+  const CasePrediction prediction = predict_case(c, parse_arithmetic(subject.arithmetic), gpu);
+  if (!prediction.difference.empty()) {
+    fail(v, "predictors", "an error of Flashproof, not of the kernel: " + prediction.difference);
+    return v;
+  }
+  if (prediction.on_gpu) v.assumed += prediction.compared ? "; predicted by GPU and host" : "; predicted on the GPU";
+  const Judgements nonfinite = judge_nonfinite(prediction.in, subject.conventions.bears_hidden_nan != 0);
   Difference difference;
   for (const OutputId id : {OutputId::o, OutputId::lse})
     if (is_predicted(subject, c.problem, id))
-      compare(v, c.problem, id, tensor_of(results[0].outputs, id), expected_of(in, subject, predicted, nonfinite, id),
-              difference);
+      compare(v, c.problem, id, tensor_of(results[0].outputs, id),
+              expected_of(prediction.in, subject, prediction.outputs, nonfinite, id), difference);
   if (difference.count > 0)
     fail_at(v, difference.first, "bits",
             difference.what + "; " + std::to_string(difference.count) + " of " + std::to_string(v.judged) +
@@ -115,8 +128,6 @@ Verdict judge(const Case& c, const Subject& subject, std::span<const Run>, std::
                 " ulp");
   return unless_vacuous(v);
 }
-
-}  // namespace
 
 const Check bits_check = {
     "bits", "exact: every bit of O and L is that of the declared arithmetic", applies, plan, judge, missing};

@@ -3,11 +3,15 @@
 #include <optional>
 
 #include "oracle/check.h"
+#include "oracle/large_cases.h"
 
 namespace flashproof {
 
 extern const Check bound_check, bits_check, readout_check, exact_inputs_check, isolation_check, repeat_check,
     relations_check, reject_check;
+
+/// The verdict of `bits`, with this GPU for large cases.
+Verdict judge_bits(const Case&, const Subject&, std::span<const RunResult>, const GpuOracle&);
 
 /// Makes the verdict a failure of this kind, unless it is one already.
 void fail(Verdict&, const char* kind, const std::string& why);
