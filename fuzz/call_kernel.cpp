@@ -12,6 +12,7 @@
 #include "fuzz/device_memory.h"
 #include "fuzz/memory_plan.h"
 #include "fuzz/runner.h"
+#include "oracle/gpu/tokens.h"
 #include "oracle/value.h"
 
 namespace flashproof {
@@ -76,11 +77,14 @@ struct CaseData {
 };
 
 /// Checks run one case several times over, and making its data costs more than running a kernel of ours: the last case's
-/// are kept.
-CaseData& data_of(const Run& run) {
+/// are kept. Where the kernel runs on the GPU, that makes the large tensors.
+CaseData& data_of(const LoadedKernel& kernel, const Run& run) {
   static thread_local std::optional<CaseData> last;
   if (!last || !(last->c == run.c && last->scaling == run.scaling))
-    last = CaseData{run.c, run.scaling, make_inputs(run), {}};
+    last = CaseData{run.c,
+                    run.scaling,
+                    make_inputs(run, kernel.table->memory == FLASHPROOF_CUDA ? tokens_by_gpu() : TokenMaker{}),
+                    {}};
   return *last;
 }
 
@@ -109,7 +113,7 @@ void exact_forward(CaseData& data, const MemoryPlan& plan, Tensor& o, Tensor& ls
 CallOutcome call_kernel(const LoadedKernel& kernel, const Run& run, const std::string& config,
                         const std::function<void(bool)>& inside) {
   require_memory_for(run.c.problem);  // in a worker, its limit
-  CaseData& data = data_of(run);
+  CaseData& data = data_of(kernel, run);
   const Problem& p = run.c.problem;
   flashproof_problem abi = abi_problem(p);
   apply(run.mutation, abi);

@@ -15,8 +15,8 @@ std::span<const Check> all_checks() {
   return checks;
 }
 
-Inputs make_inputs(const Run& run) {
-  Inputs in = make_inputs(run.c);
+Inputs make_inputs(const Run& run, const TokenMaker& make) {
+  Inputs in = make_inputs(run.c, make);
   const std::pair<Tensor*, int> scaled[] = {{&in.q, run.scaling.q}, {&in.v, run.scaling.v}, {&in.d_o, run.scaling.d_o}};
   for (const auto& [tensor, power] : scaled)
     for (int64_t n = 0; power != 0 && n < tensor->size(); ++n)

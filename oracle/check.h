@@ -72,7 +72,7 @@ struct Run {
 };
 
 /// The data of a run: the case's, times the powers of two, rounded where the format has no such number.
-Inputs make_inputs(const Run&);
+Inputs make_inputs(const Run&, const TokenMaker& = {});
 
 enum class RunStatus { ok, rejected, error, crash, timeout };
 
