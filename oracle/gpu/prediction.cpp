@@ -1,4 +1,4 @@
-// The operands of a problem as groups of rows read them, and the groups on the host; see prediction.h.
+// Where the operands of a problem lie, and its groups of rows on the host; see prediction.h.
 #include "oracle/gpu/prediction.h"
 
 #include <stdexcept>
