@@ -15,7 +15,8 @@ flashproof_find(GMP libgmp-dev)                              # integers below MP
 flashproof_find(MPFR libmpfr-dev)                            # correctly rounded exp and log at any precision
 flashproof_find(MPFI libmpfi-dev)                            # intervals over MPFR: the oracle's last strength
 set(Boost_USE_STATIC_LIBS ${FLASHPROOF_STATIC})
-# Multiprecision, headers only: C++ numbers over MPFR and MPFI; Context: fibers, the threads of the simulated multiprocessor
+# Multiprecision, headers only: C++ numbers over MPFR and MPFI; Context: fibers, the threads of the simulated
+# multiprocessor
 flashproof_find(Boost libboost-context1.81-dev 1.81 COMPONENTS context)
 flashproof_find(fmt libfmt-dev)                              # text output
 flashproof_find(nlohmann_json nlohmann-json3-dev)            # campaigns, findings and --json

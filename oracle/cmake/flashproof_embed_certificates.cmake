@@ -1,5 +1,5 @@
-# Run by the build (cmake -P): writes OUTPUT, the C++ source of fuzz/certificates.h's shipped_certificates(), from the files
-# DIRECTORY/*.json.
+# Run by the build (cmake -P): writes OUTPUT, the C++ source of fuzz/certificates.h's shipped_certificates(), from the
+# files DIRECTORY/*.json.
 cmake_minimum_required(VERSION 3.25)
 file(GLOB paths ${DIRECTORY}/*.json)
 list(SORT paths)

@@ -1,6 +1,6 @@
-# Run by the build (cmake -P): writes OUTPUT, the C++ source of kernels/embedded_sources.h's table, from ROOTS (device headers
-# by their path in SOURCE_DIR) and all that they include by quotes, but the simulator, which only the host compiler sees.
-# A file that is in COPIES, too, is taken from there.
+# Run by the build (cmake -P): writes OUTPUT, the C++ source of kernels/embedded_sources.h's table, from ROOTS (device
+# headers by their path in SOURCE_DIR) and all that they include by quotes, but the simulator, which only the host
+# compiler sees. A file that is in COPIES, too, is taken from there.
 cmake_minimum_required(VERSION 3.25)
 
 function(find_source path source)

@@ -1,9 +1,10 @@
-# Finds a C library by its header and file and makes an imported target of it. Shared by the Find modules beside this file.
+# Finds a C library by its header and file and makes an imported target of it. Shared by the Find modules beside this
+# file.
 include(FindPackageHandleStandardArgs)
 
 # flashproof_find_library(PACKAGE NAME [linked target ...])
-#   Searches for NAME.h and libNAME; defines PACKAGE_FOUND and the target PACKAGE::PACKAGE, which links the targets given.
-#   With FLASHPROOF_STATIC only the archive libNAME.a will do.
+#   Searches for NAME.h and libNAME; defines PACKAGE_FOUND and the target PACKAGE::PACKAGE, which links the targets
+#   given. With FLASHPROOF_STATIC only the archive libNAME.a will do.
 macro(flashproof_find_library package name)
   find_path(${package}_INCLUDE_DIR ${name}.h)
   if(FLASHPROOF_STATIC)

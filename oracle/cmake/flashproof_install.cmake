@@ -1,5 +1,5 @@
-# The installed package: find_package(flashproof) gives flashproof::flashproof, which is the public API of reference/ and
-# oracle/ with the C ABI of kernels. Headers keep their paths ("oracle/value.h") below include/flashproof.
+# The installed package: find_package(flashproof) gives flashproof::flashproof, which is the public API of reference/
+# and oracle/ with the C ABI of kernels. Headers keep their paths ("oracle/value.h") below include/flashproof.
 include(CMakePackageConfigHelpers)
 
 add_library(flashproof INTERFACE)

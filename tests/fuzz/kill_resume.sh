@@ -1,8 +1,8 @@
 #!/bin/bash
 # kill_resume.sh PROGRAM [KILLS] [CASES]: a campaign disturbed by kill -9 equals an undisturbed one.
 #
-# Runs CASES cases twice with one seed: once in peace, once with the engine and its workers killed in turn at KILLS random
-# moments while cases are in flight, and resumed. The records must be the same, each index once.
+# Runs CASES cases twice with one seed: once in peace, once with the engine and its workers killed in turn at KILLS
+# random moments while cases are in flight, and resumed. The records must be the same, each index once.
 set -u
 program=${1:?usage: kill_resume.sh PROGRAM [KILLS] [CASES]}
 kills=${2:-20}

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# bundle_test.sh PROGRAM: a program built with FLASHPROOF_STATIC runs on a machine that has glibc, a GPU driver and nothing
-# else: it asks the loader for glibc's libraries alone, is under 40 MiB, and starts. Alone in a folder, `fuzz` runs its
-# campaign, says that there is no planted bug to show the alarm on, and ends with 2: not with 0, as if the alarm had passed.
+# bundle_test.sh PROGRAM: a program built with FLASHPROOF_STATIC runs on a machine that has glibc, a GPU driver and
+# nothing else: it asks the loader for glibc's libraries alone, is under 40 MiB, and starts. Alone in a folder, `fuzz`
+# runs its campaign, says that there is no planted bug to show the alarm on, and ends with 2: not with 0, as if the
+# alarm had passed.
 set -u
 program=$1
 failed=0

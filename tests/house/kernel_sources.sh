@@ -5,9 +5,9 @@
 #   library    they include no library header: NVRTC has none.
 #   asm        stands in ptx.cuh alone.
 #   simulator  is named by ptx.cuh alone: the same text runs on both machines.
-# Kernel files: the .cuh of tiled kernels and the headers of kernels/ that they include; not ptx.cuh and what it needs, not
-# the plain CUDA of standard.cu (score_rule, sequences, tile_product). They touch memory through ptx.cuh's loads, stores and
-# copies alone, so that the simulated multiprocessor sees every access:
+# Kernel files: the .cuh of tiled kernels and the headers of kernels/ that they include; not ptx.cuh and what it needs,
+# not the plain CUDA of standard.cu (score_rule, sequences, tile_product). They touch memory through ptx.cuh's loads,
+# stores and copies alone, so that the simulated multiprocessor sees every access:
 #   memory     no unary *; no [] or -> on a name that any kernel file declares as a pointer, nor on what a parenthesis
 #              gives; no __shared__.
 #   hardware   no variable or function of CUDA's own: threadIdx, atomicAdd, __ldg. Allowed are __global__ with its
@@ -53,8 +53,8 @@ for file in "${device[@]}"; do
   grep -niwE 'simulators?|simulated' "$file" | sed -E "s|^([0-9]+):.*|$file:\1: simulator: named|"
 done >"$breaches"
 
-# declared FILE PATTERN: names before which the pattern stands, one a line. A * of a declaration follows its type at once, as
-# clang-format writes it.
+# declared FILE PATTERN: names before which the pattern stands, one a line. A * of a declaration follows its type at
+# once, as clang-format writes it.
 declared() { code "$1" | grep -oP "$2" | sort -u; }
 pointers=$(for file in "${kernels[@]}"; do declared "$file" '[\w>]\*\s+(?:const\s+)?\K[A-Za-z_]\w*(?=\s*[;,)=\[{])'; done | sort -u)
 for file in "${kernels[@]}"; do

@@ -6,7 +6,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-# plant FILE LINE EXPECTED: a kernel with this line added to this file; EXPECTED is the breach that must be reported, or nothing.
+# plant FILE LINE EXPECTED: a kernel with this line added to this file; EXPECTED is the breach that must be reported, or
+# nothing.
 plant() {
   rm -rf "$work/tree"
   mkdir -p "$work/tree/kernels/hardware" "$work/tree/kernels/simulator" "$work/tree/reference"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# launcher_test.sh: the launcher over a project of one file, in a folder of its own: what changed is rebuilt whatever the
-# change, what did not is not, and every way to fail ends with the documented exit code.
+# launcher_test.sh: the launcher over a project of one file, in a folder of its own: what changed is rebuilt whatever
+# the change, what did not is not, and every way to fail ends with the documented exit code.
 set -u
 source_root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)

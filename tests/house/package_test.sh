@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# package_test.sh BUILD_DIR: installs the built project into a fresh prefix, builds and runs a consumer of the package, and
-# compiles the kernel header as the C99 that it promises to be.
+# package_test.sh BUILD_DIR: installs the built project into a fresh prefix, builds and runs a consumer of the package,
+# and compiles the kernel header as the C99 that it promises to be.
 set -eu
 build=$1
 work=$(mktemp -d)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# mutants_apply.sh LIBRARIES: every patch of this folder still applies to the sources, the manifest lists each planted bug,
-# and each library in LIBRARIES (the demo's at least) exports its entry alone and takes nothing of Flashproof's from outside.
+# mutants_apply.sh LIBRARIES: every patch of this folder still applies to the sources, the manifest lists each planted
+# bug, and each library in LIBRARIES (the demo's at least) exports its entry alone and takes nothing of Flashproof's
+# from outside.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)

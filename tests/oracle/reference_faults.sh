@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # reference_faults.sh PROGRAMS: the slow oracle sees each fault that mutants/reference_faults plants in reference/.
-# Runs agreement and every agreement_FAULT of the folder PROGRAMS over the same cases: the first must find no disagreement,
-# each of the others at least one. Ends with 1 otherwise.
+# Runs agreement and every agreement_FAULT of the folder PROGRAMS over the same cases: the first must find no
+# disagreement, each of the others at least one. Ends with 1 otherwise.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 programs=$1
