@@ -1,6 +1,7 @@
 // mma.sync on batches of operands in memory, for `certify`: as nvcc compiles it into the program, and as the compiler
 // at run time does, whose assembler is another one.
 #pragma once
+#include "kernels/hardware/tensor_core.h"
 #include "kernels/ptx.cuh"
 
 namespace flashproof::certify_device {
