@@ -110,8 +110,8 @@ Manifest manifest_of(const Settings& s) {
   return m;
 }
 
-/// The checks of a drawn case. `repeat` and `relations` take two or three runs more each, together more than half of what the
-/// others take: where no check is named, a case has one of the two, by its data seed.
+/// The checks of a drawn case. `repeat` and `relations` take two or three runs more each, together more than half of
+/// what the others take: where no check is named, a case has one of the two, by its data seed.
 std::vector<std::string> checks_of(const Settings& settings, const Case& c) {
   if (!settings.checks.empty()) return settings.checks;
   const std::string left_out = c.recipe.seed % 2 == 0 ? "repeat" : "relations";
@@ -262,7 +262,8 @@ struct Failure {
   const Verdict* verdict;
 };
 
-/// The one with the largest ratio and the smallest one; of equals the first of the campaign, whatever order they came in.
+/// The one with the largest ratio and the smallest one; of equals the first of the campaign, whatever order they came
+/// in.
 const Failure& worst_of(const std::vector<Failure>& failures) {
   return *std::max_element(failures.begin(), failures.end(), [](const Failure& a, const Failure& b) {
     return std::pair(a.verdict->ratio, -a.record->index) < std::pair(b.verdict->ratio, -b.record->index);

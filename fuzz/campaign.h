@@ -1,8 +1,9 @@
-// A campaign: cases 0, 1, 2, ... of a seed, executed on all cores, recorded one line each, resumable after any interruption.
+// A campaign: cases 0, 1, 2, ... of a seed, executed on all cores, recorded one line each, resumable after any
+// interruption.
 //
-// The engine never loads a GPU or calls a kernel itself; workers do (fuzz/runner.h). Case `index` is a pure function of the
-// seed (fuzz/generate.h), so a resumed campaign runs exactly the indices that have no record: none is lost or run twice.
-// The last tenth of a time budget is kept for reducing what was found.
+// The engine never loads a GPU or calls a kernel itself; workers do (fuzz/runner.h). Case `index` is a pure function of
+// the seed (fuzz/generate.h), so a resumed campaign runs exactly the indices that have no record: none is lost or run
+// twice. The last tenth of a time budget is kept for reducing what was found.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -48,13 +49,13 @@ using ShowProgress = std::function<void(const Summary&, double seconds, bool red
 /// settings or a damaged campaign, UnavailableError for kernels, devices or a directory that cannot be had.
 CampaignEnd run_campaign(const Settings&, const std::atomic<bool>& interrupt, const ShowProgress&);
 
-/// Exit code of a finished campaign: 69 storage, 1 with findings, 70 internal error, 130 interrupted, 2 when nothing ran,
-/// else 0.
+/// Exit code of a finished campaign: 69 storage, 1 with findings, 70 internal error, 130 interrupted, 2 when nothing
+/// ran, else 0.
 int exit_code(const CampaignEnd&);
 
-/// Witnesses for every bucket in the directory: the worst, and the smallest after reduction; a bucket that has been reduced
-/// is not again. `run` judges a job. Returns what went wrong in reducing the first bucket that could not be, "" if nothing:
-/// the others are reduced all the same.
+/// Witnesses for every bucket in the directory: the worst, and the smallest after reduction; a bucket that has been
+/// reduced is not again. `run` judges a job. Returns what went wrong in reducing the first bucket that could not be, ""
+/// if nothing: the others are reduced all the same.
 using RunJob = std::function<Judgement(const std::string& kernel, const Job&)>;
 std::string write_witnesses(const std::string& directory, const std::vector<Record>& failures, const RunJob& run,
                             double seconds_a_bucket, const std::atomic<bool>& interrupt);

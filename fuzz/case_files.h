@@ -1,7 +1,7 @@
 // A case's tensors as safetensors files: what `gen` writes, `verify` reads and `--dump` keeps.
 //
-// Files hold dense tensors of Sq, Sk = the longest lengths of the batch, whatever layout the problem has; shorter entries
-// are padded at the end. With B entries, H query and Hk kv heads, head dim d and value dim e:
+// Files hold dense tensors of Sq, Sk = the longest lengths of the batch, whatever layout the problem has; shorter
+// entries are padded at the end. With B entries, H query and Hk kv heads, head dim d and value dim e:
 //
 //   inputs   q [B, Sq, H, d]   k [B, Sk, Hk, d]   v [B, Sk, Hk, e]   seqlens_q, seqlens_k [B] I32
 //            where used: do [B, Sq, H, e]   bias [1|B, 1|H, 1|Sq, 1|Sk]   slopes [B, H]   sink [H]

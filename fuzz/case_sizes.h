@@ -1,7 +1,8 @@
 // How large the cases of a campaign are: quartiles of their lengths, tiles and multiply-adds.
 //
-// A fuzzer's bugs are found on small cases and missed on them: what a kernel carries from one tile of keys to the next shows
-// from two tiles on, a buffer that is used again from as many as it has stages. So a campaign says how many it had.
+// A fuzzer's bugs are found on small cases and missed on them: what a kernel carries from one tile of keys to the next
+// shows from two tiles on, a buffer that is used again from as many as it has stages. So a campaign says how many it
+// had.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -25,7 +26,8 @@ const char* title_of(Measure);  ///< for a person: "query rows", "keys", "tiles 
 /// Of cases that ran; mergeable.
 class CaseSizes {
  public:
-  /// `arithmetic`: that the kernel declared for the case, whose tile counts; a case without a tile counts to the lengths only.
+  /// `arithmetic`: that the kernel declared for the case, whose tile counts; a case without a tile counts to the
+  /// lengths only.
   void add(const Problem&, const std::string& arithmetic);
   void add(const CaseSizes&);
 

@@ -25,8 +25,8 @@ std::vector<Certificate> read_certificates(const std::string& folder);
 /// Writes it as the folder's only one of its GPU; gives the file's path. UnavailableError with the reason.
 std::string keep(const Certificate&, const std::string& folder);
 
-/// The GPU of this machine and its certificate, for code by that assembler ("" unknown). Certificates are read once in a
-/// process.
+/// The GPU of this machine and its certificate, for code by that assembler ("" unknown). Certificates are read once in
+/// a process.
 GpuStanding gpu_standing(const std::string& assembler);
 
 /// The same for a kernel's code; the host's kernels have none.

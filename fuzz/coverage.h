@@ -1,8 +1,8 @@
 // Cells of the configuration space: pairs of features x tile-edge classes of the query and key lengths.
 //
-// A case visits cell (f, g, side, edge) when its problem has both features and one batch entry's length on that side stands
-// to the tile as the edge class says. Device code has no line coverage; this is what a campaign reports instead, with the
-// feasible cells of a kernel as the whole.
+// A case visits cell (f, g, side, edge) when its problem has both features and one batch entry's length on that side
+// stands to the tile as the edge class says. Device code has no line coverage; this is what a campaign reports instead,
+// with the feasible cells of a kernel as the whole.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -54,9 +54,9 @@ Edge edge_of(int64_t length, int64_t tile);
 struct TileShape {
   int64_t m = 64, n = 64;
 };
-/// Tile of the kernel's declared arithmetic for a config and long sequences of the problem's dtype and head dims; 64 where it
-/// takes all rows or keys at once, or where the answer cannot be had (the case will say so). Empty where it declares nothing,
-/// as kernels do for a config that they do not take with these.
+/// Tile of the kernel's declared arithmetic for a config and long sequences of the problem's dtype and head dims; 64
+/// where it takes all rows or keys at once, or where the answer cannot be had (the case will say so). Empty where it
+/// declares nothing, as kernels do for a config that they do not take with these.
 std::optional<TileShape> tile_of(const LoadedKernel&, const Problem&, const std::string& config);
 
 /// What a kernel's table says that it can do, without the kernel.

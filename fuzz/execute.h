@@ -28,7 +28,8 @@ struct Judgement {
   std::vector<Unjudged> unjudged;
   Subject subject;  ///< what the kernel declared for the case; of a rejected one its name and config alone
   double kernel_seconds = 0, oracle_seconds = 0;
-  /// The worst status: fail before inconclusive before rejected before pass; inconclusive where no check had anything to judge.
+  /// The worst status: fail before inconclusive before rejected before pass; inconclusive where no check had anything
+  /// to judge.
   Status status() const;
   /// First verdict that failed, or nullptr.
   const Verdict* failure() const;

@@ -23,7 +23,8 @@ T one_of(const std::vector<T>& values) {
   return values[*inRange<size_t>(0, values.size())];
 }
 
-/// Geometry and data have streams of their own, so the data of an index stay when the drawing of shapes changes (SplitMix64).
+/// Geometry and data have streams of their own, so the data of an index stay when the drawing of shapes changes
+/// (SplitMix64).
 uint64_t stream_seed(uint64_t campaign_seed, uint64_t index, uint64_t stream) {
   uint64_t x = campaign_seed + 0x9e3779b97f4a7c15u * (4 * index + stream + 1);
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -135,8 +136,8 @@ int64_t draw_length(int64_t tile) { return length_of(Edge(*inRange(0, edge_count
 
 bool is_on_gpu(const LoadedKernel& kernel) { return kernel.table->memory == FLASHPROOF_CUDA; }
 
-/// Head dims are multiples of it. A kernel that asks for multiples of 8 wants rows of whole 16 bytes, which are 16 elements in
-/// fp8; now and then one draws what it may then refuse.
+/// Head dims are multiples of it. A kernel that asks for multiples of 8 wants rows of whole 16 bytes, which are 16
+/// elements in fp8; now and then one draws what it may then refuse.
 int64_t draw_dim_multiple(const LoadedKernel& kernel, DType dtype) {
   const int64_t declared = std::max<int64_t>(1, kernel.table->head_dim_multiple);
   return declared == 8 && format_of(dtype).bits == 8 && !chance(3) ? 16 : declared;
@@ -170,13 +171,13 @@ void draw_side(Lengths& side, int64_t batch, int64_t tile, bool packed, bool use
   }
 }
 
-/// How long a case is against the tile: any edge of it; at least 3 tiles of keys and 2 of rows, so that what a kernel carries from
-/// tile to tile, and its buffers' turns, matter; at least 4096 keys.
+/// How long a case is against the tile: any edge of it; at least 3 tiles of keys and 2 of rows, so that what a kernel
+/// carries from tile to tile, and its buffers' turns, matter; at least 4096 keys.
 enum class Extent { any, several_tiles, long_keys };
 constexpr int64_t long_keys = 4096;
 
-/// Several tiles in half of the cases, where `work` affords the fewest in the least head dim; long keys in one of 1000, on a GPU
-/// in one of 70, so that one of 100 has them when some are rejected.
+/// Several tiles in half of the cases, where `work` affords the fewest in the least head dim; long keys in one of 1000,
+/// on a GPU in one of 70, so that one of 100 has them when some are rejected.
 Extent draw_extent(const LoadedKernel& kernel, const TileShape& tile, int64_t least_dim, double work) {
   const int thousandth = *inRange(0, 1000);
   if (thousandth < (is_on_gpu(kernel) ? 14 : 1)) return Extent::long_keys;
@@ -294,8 +295,8 @@ void shorten(Lengths& side, int64_t most) {
   for (int64_t& n : side.used) n = std::min(n, most);
 }
 
-/// Cuts heads and entries, then head dims, until the case costs what it may; lengths stay, since they are what tile edges are
-/// about, but for the rows that see thousands of keys.
+/// Cuts heads and entries, then head dims, until the case costs what it may; lengths stay, since they are what tile
+/// edges are about, but for the rows that see thousands of keys.
 void fit(Problem& p, int64_t multiple, Extent extent, double budget) {
   constexpr int64_t least_rows = 16;
   const int64_t group = p.heads / p.kv_heads;

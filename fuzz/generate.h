@@ -1,9 +1,11 @@
-// Random cases for a kernel, as a pure function of (campaign seed, index): geometry and data seeded apart, boundaries first.
+// Random cases for a kernel, as a pure function of (campaign seed, index): geometry and data seeded apart, boundaries
+// first.
 //
-// Two features, a tile-edge class of each side, and a tile are drawn first, so that every cell of fuzz/coverage.h is reached
-// soon; what else the kernel can do is switched on with a small probability. Half of the cases are then given at least 3 tiles
-// of keys and 2 of rows; one in 1000, or of a GPU's kernel one in 70, at least 4096 keys. Drawing is by RapidCheck generators
-// under our own seeds; reduction is ours too (fuzz/reduce.h), since RapidCheck does not shrink dependent draws to a minimum.
+// Two features, a tile-edge class of each side, and a tile are drawn first, so that every cell of fuzz/coverage.h is
+// reached soon; what else the kernel can do is switched on with a small probability. Half of the cases are then given
+// at least 3 tiles of keys and 2 of rows; one in 1000, or of a GPU's kernel one in 70, at least 4096 keys. Drawing is
+// by RapidCheck generators under our own seeds; reduction is ours too (fuzz/reduce.h), since RapidCheck does not shrink
+// dependent draws to a minimum.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -146,8 +146,8 @@ std::string beyond_the_table(const flashproof_kernel& table, const Problem& p) {
   return "";
 }
 
-/// A plug-in's answer, from a process of its own: there it can end no campaign. Answers are kept, as a case asks the same
-/// several times over; one process a plug-in serves all threads.
+/// A plug-in's answer, from a process of its own: there it can end no campaign. Answers are kept, as a case asks the
+/// same several times over; one process a plug-in serves all threads.
 RunResult ask_apart(const LoadedKernel& kernel, Question question, const Problem& problem, const std::string& config) {
   constexpr size_t most_answers = 1024;
   static std::mutex mutex;

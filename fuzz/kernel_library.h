@@ -38,14 +38,15 @@ const char* name_of(Question);  ///< "supports()", "arithmetic()"
 /// Asks in this process. Status rejected with the reason, or ok; the arithmetic's text is the message.
 RunResult ask_here(const LoadedKernel&, Question, const Problem&, const std::string& config);
 
-/// A function that describes the kernel crashed, hung or answered what cannot be read: a finding of the case that asked.
+/// A function that describes the kernel crashed, hung or answered what cannot be read: a finding of the case that
+/// asked.
 struct BadDescription : UnavailableError {
   std::string kind;  ///< of the finding: "crash-in-supports", "timeout-in-arithmetic", ..., "arithmetic"
   BadDescription(const std::string& the_kind, const std::string& what) : UnavailableError(what), kind(the_kind) {}
 };
 
-/// Whether the kernel says it takes this problem and config; the reason if not. A plug-in is asked in a process of its own.
-/// Throws BadDescription, as subject_of does.
+/// Whether the kernel says it takes this problem and config; the reason if not. A plug-in is asked in a process of its
+/// own. Throws BadDescription, as subject_of does.
 bool supports(const LoadedKernel&, const Problem&, const std::string& config, std::string& reason);
 /// What the checks know of the kernel.
 Subject subject_of(const LoadedKernel&, const Problem&, const std::string& config);

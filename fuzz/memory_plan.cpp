@@ -86,9 +86,9 @@ Side slotted_side(const Lengths& lengths, int64_t batch) {
   return side;
 }
 
-/// Pages in shuffled order; `table` is [batch, columns]. Of an odd seed at least one entry of each row is unused; of an even
-/// one the row is as long as the longest slot needs, and behind the last stands a red zone: who looks up a page for the keys
-/// that fill up a tile then reads another entry's page or past the table.
+/// Pages in shuffled order; `table` is [batch, columns]. Of an odd seed at least one entry of each row is unused; of an
+/// even one the row is as long as the longest slot needs, and behind the last stands a red zone: who looks up a page
+/// for the keys that fill up a tile then reads another entry's page or past the table.
 Side paged_side(const Problem& p, std::vector<int32_t>& table) {
   const int64_t page = p.paging->size;
   const auto pages_of = [&](int64_t tokens) { return (tokens + page - 1) / page; };

@@ -89,8 +89,8 @@ Verdict verdict_from(const Json& json) {
   return verdict;
 }
 
-/// Parses JSON, refuses another format and a newer version with what to do, and lets `read` take its members; what JSON says
-/// of a missing or wrong one becomes a UsageError.
+/// Parses JSON, refuses another format and a newer version with what to do, and lets `read` take its members; what JSON
+/// says of a missing or wrong one becomes a UsageError.
 template <class Read>
 auto read_json(const std::string& text, const std::string& format, Read read) {
   const Json json = Json::parse(text, nullptr, false);

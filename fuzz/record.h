@@ -6,8 +6,8 @@
 //   DIR/findings/BUCKET/smallest.json  the reduced one
 //   DIR/lock                           held while an engine writes
 //
-// Every file has `format` and `version`. Floats are hexadecimal strings, so that nothing is lost in printing. All reports
-// are functions of these files.
+// Every file has `format` and `version`. Floats are hexadecimal strings, so that nothing is lost in printing. All
+// reports are functions of these files.
 #pragma once
 #include <cstdint>
 #include <string>

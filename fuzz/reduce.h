@@ -1,5 +1,5 @@
-// Makes a failing case small: a fixpoint of named passes over the problem's fields and the data, each of which keeps a change
-// only if the same check still fails with the same kind and on the same output.
+// Makes a failing case small: a fixpoint of named passes over the problem's fields and the data, each of which keeps a
+// change only if the same check still fails with the same kind and on the same output.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -22,8 +22,8 @@ struct Reduced {
   bool complete = false;  ///< a fixpoint was reached within the budget
 };
 
-/// `c` must be interesting. Stops after `seconds`. `tunables` are the kernel's (parse_tunables): with small tiles fewer keys
-/// and rows are enough.
+/// `c` must be interesting. Stops after `seconds`. `tunables` are the kernel's (parse_tunables): with small tiles fewer
+/// keys and rows are enough.
 Reduced reduce(const Case& c, const std::string& config, const Interesting&, double seconds,
                const std::vector<Tunable>& tunables = {});
 

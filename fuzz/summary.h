@@ -66,7 +66,8 @@ void add(Summary&, const Record&);
 /// Of the manifest's kernels; empty where it does not say.
 std::vector<Capabilities> capabilities_of(const Manifest&);
 
-/// All records of a campaign directory; a torn last line is dropped. Throws UsageError for a damaged one, naming file and line.
+/// All records of a campaign directory; a torn last line is dropped. Throws UsageError for a damaged one, naming file
+/// and line.
 std::vector<Record> read_records(const std::string& directory);
 Manifest read_manifest(const std::string& directory);
 std::vector<Witness> read_witnesses(const std::string& directory);

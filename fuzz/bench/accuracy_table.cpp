@@ -1,13 +1,14 @@
-// The methods of accuracy_table.h, each as its paper describes it, over the algorithms of reference/ in fp32 arithmetic.
+// The methods of accuracy_table.h, each as its paper describes it, over the algorithms of reference/ in fp32
+// arithmetic.
 //
 // fp16  baseline: what PyTorch's operations do, each rounding to fp16: q scale, S, softmax S, O (flash-attention's
 //       attention_ref). FA2, FA3: P rounded to fp16, O rounded.
 // e4m3  quantised x = t e4m3(x / t), t = max |x| / 448, by tensor or by tile of 128 rows or keys (section 3.3, "block
-//       quantization"); incoherent: q M and k M for M = D H / sqrt(d), D random signs, H Hadamard's matrix, so that scores
-//       stay as they are (section 3.3, after QuIP). Baseline: by tensor, scores in fp32, softmax in fp16, P in fp16.
-//       FA3: P times 2^8 rounded to e4m3. O in bf16.
-// Sums are fp32, product by product: neither the tensor cores' truncation nor their 13-bit accumulator in fp8 is in these
-// figures, only the formats are.
+//       quantization"); incoherent: q M and k M for M = D H / sqrt(d), D random signs, H Hadamard's matrix, so that
+//       scores stay as they are (section 3.3, after QuIP). Baseline: by tensor, scores in fp32, softmax in fp16, P in
+//       fp16. FA3: P times 2^8 rounded to e4m3. O in bf16.
+// Sums are fp32, product by product: neither the tensor cores' truncation nor their 13-bit accumulator in fp8 is in
+// these figures, only the formats are.
 #include "fuzz/bench/accuracy_table.h"
 
 #include <algorithm>

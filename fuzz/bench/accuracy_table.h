@@ -2,8 +2,8 @@
 //
 // Entries of Q, K and V are N(0, 1) + N(0, 100) Bernoulli(0.001). The paper gives one RMSE a method against double
 // precision, and does not say for how many keys, nor whether the double precision saw the numbers before or after their
-// rounding to the format. So both are computed, for several lengths and seeds, and what the paper prints is held against the
-// range.
+// rounding to the format. So both are computed, for several lengths and seeds, and what the paper prints is held
+// against the range.
 #pragma once
 #include <functional>
 #include <string>

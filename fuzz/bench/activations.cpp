@@ -1,5 +1,5 @@
-// See activations.h. The cases of the bounds are ordinary cases with data=file:PATH, run in workers; the heads' table runs
-// reference/flash3.h here.
+// See activations.h. The cases of the bounds are ordinary cases with data=file:PATH, run in workers; the heads' table
+// runs reference/flash3.h here.
 #include "fuzz/bench/activations.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Trained transformers' Q, K and V (safetensors files) against the bounds, and what rounding P to e4m3 does to each head.
+// Trained transformers' Q, K and V (safetensors files) against the bounds, and what rounding P to e4m3 does to each
+// head.
 #pragma once
 #include <functional>
 #include <string>
@@ -19,8 +20,8 @@ struct ActivationFile {
 /// without Q, K and V of such shapes.
 std::vector<ActivationFile> activation_files(const std::string& directory);
 
-/// Largest error / bound of one output, forward and backward, of the check `bound`: over the files, and over N(0, 1) data
-/// of the same shapes.
+/// Largest error / bound of one output, forward and backward, of the check `bound`: over the files, and over N(0, 1)
+/// data of the same shapes.
 struct BoundRow {
   std::string kernel, dtype;
   OutputId output = OutputId::o;
@@ -34,8 +35,9 @@ struct BoundTable {
   std::vector<std::string> skipped, not_passed;
   bool failed = false;  ///< one of these verdicts is a failure
 };
-/// dtypes bf16 (as stored), fp16 and e4m3. For e4m3 each head's Q, K and V are divided by t = max |x| / 448 (q by that of its
-/// group of heads) and t is the descale, so that the format's range is used. `scratch` is a folder for these files.
+/// dtypes bf16 (as stored), fp16 and e4m3. For e4m3 each head's Q, K and V are divided by t = max |x| / 448 (q by that
+/// of its group of heads) and t is the descale, so that the format's range is used. `scratch` is a folder for these
+/// files.
 BoundTable bound_table(const std::vector<ActivationFile>&, const std::vector<std::string>& kernels,
                        const std::string& scratch, int threads,
                        const std::function<void(int64_t done, int64_t all)>& progress);

@@ -1,6 +1,6 @@
-// Medians and quartiles over repetitions, timed here: a repetition lasts a tenth of a second or more, two rivals must take
-// turns for their ratio to mean something on a busy machine, and the clock for one core is that of the thread. Google
-// Benchmark is made for nanoseconds and repeats each function by itself.
+// Medians and quartiles over repetitions, timed here: a repetition lasts a tenth of a second or more, two rivals must
+// take turns for their ratio to mean something on a busy machine, and the clock for one core is that of the thread.
+// Google Benchmark is made for nanoseconds and repeats each function by itself.
 #include "fuzz/bench/oracle_speed.h"
 
 #include <map>

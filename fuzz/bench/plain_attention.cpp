@@ -1,9 +1,9 @@
 // O = softmax(scale Q K^T) V by online softmax, in double: FlashAttention 2 (2307.08691, Algorithm 1) for one core, the
 // tiles of K transposed once, loops plain enough for the compiler to vectorise.
 //
-// It stands for what a careful programmer writes without a thought for error bounds. So that it is no straw man, this file
-// alone is compiled with -O3 and with contraction to fma, for every vector width (reference/wide_vectors.h): as -march=native
-// would on this machine, and yet in a program that runs on others.
+// It stands for what a careful programmer writes without a thought for error bounds. So that it is no straw man, this
+// file alone is compiled with -O3 and with contraction to fma, for every vector width (reference/wide_vectors.h): as
+// -march=native would on this machine, and yet in a program that runs on others.
 #include "fuzz/bench/plain_attention.h"
 
 #include <algorithm>

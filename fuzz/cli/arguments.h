@@ -1,7 +1,8 @@
 // Verbs, flags and positional words of the command line, over CLI11.
 //
-// A verb declares what it takes, each bound to a variable, and a function that runs it. CLI11 is seen by arguments.cpp alone:
-// it takes six seconds to compile. Every wrong word ends as a UsageError with the nearest right one and an example.
+// A verb declares what it takes, each bound to a variable, and a function that runs it. CLI11 is seen by arguments.cpp
+// alone: it takes six seconds to compile. Every wrong word ends as a UsageError with the nearest right one and an
+// example.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -11,8 +12,8 @@
 
 namespace flashproof {
 
-/// The words of one verb. Names are CLI11's: "--seed", or "-o,--out". Bound variables must outlive the run: keep them in a
-/// shared_ptr that the verb's function owns.
+/// The words of one verb. Names are CLI11's: "--seed", or "-o,--out". Bound variables must outlive the run: keep them
+/// in a shared_ptr that the verb's function owns.
 class Verb {
  public:
   struct State;

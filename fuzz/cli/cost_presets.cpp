@@ -15,7 +15,8 @@ Problem square_problem(const char* words, int64 n) { return parse_problem(fmt::f
 
 constexpr const char* lesson_words = "bf16 h32 d128";
 
-/// The published choice of tiles; of `rabe_staats` a constant chunk of queries and sqrt(N) keys (2112.05682, section 4).
+/// The published choice of tiles; of `rabe_staats` a constant chunk of queries and sqrt(N) keys (2112.05682, section
+/// 4).
 Schedule lesson_schedule(const std::string& algorithm, int64 n) {
   if (algorithm == "rabe_staats") return {{1024, int64(std::ceil(std::sqrt(double(n))))}, 8};
   return {{128, 128}, 8};
@@ -56,8 +57,8 @@ constexpr const char* gpt2_words = "fp16 b64 h16 d64 bwd";
 constexpr double published_standard_gb = 40.3, published_flash_gb = 4.4;
 constexpr double published_standard_gflop = 66.6, published_flash_gflop = 75.2;
 
-/// Algorithm 1, line 1: ceil(M / 4d) keys and min(ceil(M / 4d), d) rows for the M = 192 KiB of an A100's multiprocessor (section
-/// 2.1), which are 98304 numbers in fp16.
+/// Algorithm 1, line 1: ceil(M / 4d) keys and min(ceil(M / 4d), d) rows for the M = 192 KiB of an A100's multiprocessor
+/// (section 2.1), which are 98304 numbers in fp16.
 Schedule gpt2_schedule() {
   const int64 d = 64, keys = (192 * 1024 / 2 + 4 * d - 1) / (4 * d);
   return {{std::min(keys, d), keys}, 1};
@@ -180,7 +181,8 @@ double largest_ratio(const std::vector<RatioLine>& lines) {
   return largest;
 }
 
-/// `lean`: less the zeros written (O, dQ, dK, dV) and read (O, dQ at the first tile of keys), and O for D after the first.
+/// `lean`: less the zeros written (O, dQ, dK, dV) and read (O, dQ at the first tile of keys), and O for D after the
+/// first.
 struct TileLine {
   int64 keys;
   double gb, lean_gb;

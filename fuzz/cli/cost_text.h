@@ -7,8 +7,8 @@
 
 namespace flashproof {
 
-/// By running, which is checked against the closed form, where no entry has more than 2^22 scores a head; else in closed form
-/// (without moves). Throws UsageError as reference/cost.h says, std::runtime_error where the two differ.
+/// By running, which is checked against the closed form, where no entry has more than 2^22 scores a head; else in
+/// closed form (without moves). Throws UsageError as reference/cost.h says, std::runtime_error where the two differ.
 Cost cost_of(const Problem&, const std::string& algorithm, Pass, const Schedule&);
 
 /// "4 MiB", "64 GiB", "1.5 KiB".

@@ -83,8 +83,8 @@ void print_end(const Settings& s, const CampaignEnd& end) {
   fmt::print("records in {}\nthe same cases again: {}\n", s.directory, again_line(s, end.summary));
 }
 
-/// The alarm is shown to work: a planted bug must be found. Returns 0, or the exit code of a failed show; 2 where there is
-/// no planted bug, as beside the program of one file: nothing shows then that a pass means anything.
+/// The alarm is shown to work: a planted bug must be found. Returns 0, or the exit code of a failed show; 2 where there
+/// is no planted bug, as beside the program of one file: nothing shows then that a pass means anything.
 int show_alarm(const Settings& main) {
   const std::string plugin = demo_plugin_path();
   if (plugin.empty()) {

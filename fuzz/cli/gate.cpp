@@ -1,7 +1,7 @@
-// `gate`: for CI. Regressions first, then the same fixed cases for the same version, kernel and seed. A failing case is run
-// twice more. One that fails each time is a finding; one that does not is a finding too, and called flaky: a kernel that is
-// wrong now and then is wrong. (Wrong half of the time, it fails all three runs in one of four, and is then not called so.)
-// Known findings, flaky or not, are accepted until their day of expiry.
+// `gate`: for CI. Regressions first, then the same fixed cases for the same version, kernel and seed. A failing case is
+// run twice more. One that fails each time is a finding; one that does not is a finding too, and called flaky: a kernel
+// that is wrong now and then is wrong. (Wrong half of the time, it fails all three runs in one of four, and is then not
+// called so.) Known findings, flaky or not, are accepted until their day of expiry.
 #include <algorithm>
 #include <filesystem>
 #include <set>

@@ -11,12 +11,12 @@ struct NamedCase {
   std::vector<std::string> checks;  ///< of a witness: the one that failed
 };
 
-/// `name`: a case's text; a witness's or record's JSON file, or a file whose first line is a case's text; or 16 hexadecimal
-/// digits, looked for in `campaign` ("": the newest one in ./flashproof-campaigns). Throws UsageError.
+/// `name`: a case's text; a witness's or record's JSON file, or a file whose first line is a case's text; or 16
+/// hexadecimal digits, looked for in `campaign` ("": the newest one in ./flashproof-campaigns). Throws UsageError.
 NamedCase find_case(const std::string& name, const std::string& campaign);
 
-/// The same for a case to be run by `verb`: `flags` name the kernel and config in its place, `check` the check that fails ("" as it
-/// says). UsageError also for an unknown check, and where nothing names a kernel.
+/// The same for a case to be run by `verb`: `flags` name the kernel and config in its place, `check` the check that
+/// fails ("" as it says). UsageError also for an unknown check, and where nothing names a kernel.
 NamedCase find_failing_case(const std::string& verb, const std::string& name, const std::string& campaign,
                             const NamedCase& flags, const std::string& check);
 

@@ -28,7 +28,8 @@ std::string program_folder();
 /// The planted bug that `fuzz` shows its alarm on: the demo of the folder `mutants` beside the program. "" without one.
 std::string demo_plugin_path();
 
-/// Says on stderr, where there is no NVRTC, that a campaign draws the tiles of gpu:flash2 from those compiled ahead of time.
+/// Says on stderr, where there is no NVRTC, that a campaign draws the tiles of gpu:flash2 from those compiled ahead of
+/// time.
 void tell_of_missing_compiler(const std::vector<std::string>& kernels);
 
 /// A new folder under the system's folder for temporary files, removed with all that is in it at the end.

@@ -40,8 +40,8 @@ struct Explanation {
 };
 
 /// `seconds`: for reduction and for the causes, each; the fields and the runs in which causes are looked for have half
-/// of it each. `interrupted` is asked between hypotheses and ends them; runs end by what RunOnce throws. Throws as execute
-/// does.
+/// of it each. `interrupted` is asked between hypotheses and ends them; runs end by what RunOnce throws. Throws as
+/// execute does.
 Explanation explain(
     const RunOnce&, const LoadedKernel&, const Job&, const std::vector<Tunable>&, double seconds,
     const std::function<bool()>& interrupted = [] { return false; });

@@ -19,8 +19,8 @@ struct Fields {
   bool complete = false;  ///< all was tried within the time
 };
 
-/// `c` must be interesting; `takes`: whether the kernel takes a case, others are not tried; tile_m and tile_n (0 unknown)
-/// are sizes worth trying.
+/// `c` must be interesting; `takes`: whether the kernel takes a case, others are not tried; tile_m and tile_n (0
+/// unknown) are sizes worth trying.
 Fields find_fields(const Case& c, const std::string& config, const Interesting&, const Interesting& takes,
                    int64_t tile_m, int64_t tile_n, double seconds);
 

@@ -33,7 +33,8 @@ std::string citation(const Manifest&);
 JsonText json_of(const Summary&);
 std::string report_json(const Report&);
 std::string report_markdown(const Report&);  ///< one page, for a pull request
-/// The same figures by kernel, dtype and output with the arithmetic that each bound is for: what a paper's author pastes.
+/// The same figures by kernel, dtype and output with the arithmetic that each bound is for: what a paper's author
+/// pastes.
 std::string report_paper(const Report&);
 /// One test case a kernel and check: millions of fuzz cases would choke every viewer.
 std::string report_junit(const Report&);
