@@ -1,10 +1,12 @@
-// How far from the exact value a correct kernel may be: a rounding-error bound for each output element, from the declared
-// Arithmetic, by term.
+// How far from the exact value a correct kernel may be: a rounding-error bound for each output element, from the
+// declared Arithmetic, by term.
 //
 // The forward bound is the perturbation of a weighted mean: with per-key log-errors kappa_j shared by numerator and
 // denominator, numerator-only errors a_j, denominator-only errors b_j,
-//   |O_hat - O| <= 1/D { sum p (e^kappa - 1)|v - O| + sum p e^kappa (a |v| + b |O|) + absolute terms } + output rounding,
-// D the least that the sum of computed weights may be. Every term is derived in oracle/BOUNDS.md and computed a priori from the inputs: nothing is fitted.
+//   |O_hat - O| <= 1/D { sum p (e^kappa - 1)|v - O| + sum p e^kappa (a |v| + b |O|) + absolute terms }
+//                  + output rounding,
+// D the least that the sum of computed weights may be. Every term is derived in oracle/BOUNDS.md and computed a priori
+// from the inputs: nothing is fitted.
 #pragma once
 #include <string>
 #include <vector>

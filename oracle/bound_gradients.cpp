@@ -1,5 +1,5 @@
-// Error bounds of dQ, dK, dV, dsink and dbias: BOUNDS.md 7. The parts of a gradient's error are kept apart all the way, so that
-// a bound and its list of terms are the same numbers.
+// Error bounds of dQ, dK, dV, dsink and dbias: BOUNDS.md 7. The parts of a gradient's error are kept apart all the way,
+// so that a bound and its list of terms are the same numbers.
 #include "oracle/bound_gradients.h"
 
 #include <algorithm>
@@ -49,7 +49,8 @@ GradientError scaled(const GradientError& e, double factor) {
   return result;
 }
 
-/// Sums of errors times magnitudes over n channels (of several keys), by part; a part that is never added to stays empty.
+/// Sums of errors times magnitudes over n channels (of several keys), by part; a part that is never added to stays
+/// empty.
 struct PartSums {
   int64_t size;
   std::vector<double> sums[gradient_parts];

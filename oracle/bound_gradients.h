@@ -14,8 +14,8 @@ struct RowState {
   bool overflow = false;
 };
 
-/// Parts of the error of one dS_ij, or of a gradient made of them; `rounding` is that of P or dS to the format that a matrix
-/// product reads. Of dV there are the weights and rounding alone.
+/// Parts of the error of one dS_ij, or of a gradient made of them; `rounding` is that of P or dS to the format that a
+/// matrix product reads. Of dV there are the weights and rounding alone.
 enum GradientPart {
   part_weights,
   part_value_products,

@@ -1,7 +1,7 @@
 // Scores, weights, L and O of one row in double, each with its error bound: BOUNDS.md 2 to 6.
 //
-// Plain double is accurate enough: a score's own error here, d 2^-53 sum |q||k|, is below 2^-28 of the kernel's error for it,
-// and the rest is below 1e-11 of terms that are at least u sum p |v|. The final factor of bound() covers both.
+// Plain double is accurate enough: a score's own error here, d 2^-53 sum |q||k|, is below 2^-28 of the kernel's error
+// for it, and the rest is below 1e-11 of terms that are at least u sum p |v|. The final factor of bound() covers both.
 #include "oracle/bound_rows.h"
 
 #include <algorithm>
@@ -221,7 +221,8 @@ struct Maximum {
 /// BOUNDS 4: kappa_j, for the keys and the sink.
 void weigh(const Inputs& in, const ErrorModel& model, const Maximum& top, ScoreRow& scores, WeightRow& row) {
   const size_t n = scores.keys.size();
-  // Normalised at each tile, a tile's weights are against its own maximum, and one more exponential moves them to the row's.
+  // Normalised at each tile, a tile's weights are against its own maximum, and one more exponential moves them to the
+  // row's.
   const double steps = double(1 + row.rescales + (model.each_tile ? 1 : 0));
   const double log_sum = row.l - top.exact, shift = std::abs(std::log(model.p_unit));
   // Where the keys are split, each part's L is rounded and enters the combination: its row sum is at most n + 1.
@@ -254,8 +255,8 @@ void weigh(const Inputs& in, const ErrorModel& model, const Maximum& top, ScoreR
   row.overflow |= n > 0 && sink - scores.largest > 80;  // exp(sink - max) overflows where the maximum leaves it out
 }
 
-/// BOUNDS 5: products, and divisions where O is kept normalised, between a tile's P v and the end. O is divided at tiles of
-/// which the row sees nothing, too.
+/// BOUNDS 5: products, and divisions where O is kept normalised, between a tile's P v and the end. O is divided at
+/// tiles of which the row sees nothing, too.
 double rescale_error(const ErrorModel& model, const WeightRow& row, int64_t seq_k) {
   if (!model.each_tile) return compounded(u, double(row.rescales));
   const double tiles = std::ceil(double(seq_k) / std::max(model.tile_n, 1)) + 1;
@@ -365,8 +366,8 @@ OutputRow output_row(const Inputs& in, const ErrorModel& model, const KeyPanel& 
     const double weight = row.p[k] * scores.z[k];
     for (int64_t c = 0; c < dv; ++c) result.o[c] += weight * v[c];
   }
-  // BOUNDS 6. Sums over the keys of: p (e^kappa - 1) |z v - O| and what numerator and denominator do not share, p e^kappa
-  // z |v|, the same of the sizes, z |v|, z of the sizes.
+  // BOUNDS 6. Sums over the keys of: p (e^kappa - 1) |z v - O| and what numerator and denominator do not share, p
+  // e^kappa z |v|, the same of the sizes, z |v|, z of the sizes.
   std::vector<double> deviation(dv, 0), magnitude(dv, 0), sized(dv, 0), plain(dv, 0), plain_sized(dv, 0);
   const double sink_gain = row.sink_p > 0 ? grown(std::log(row.sink_p), row.sink_p, row.sink_kappa) : 0;
   double risen = 1 + sink_gain;

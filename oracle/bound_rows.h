@@ -77,7 +77,8 @@ struct OutputRow {
 };
 OutputRow output_row(const Inputs&, const ErrorModel&, const KeyPanel&, const ScoreRow&, const WeightRow&);
 
-/// Raw dot products of a vector with the columns of a panel over keys [begin, end), and the sums of the sizes' products.
+/// Raw dot products of a vector with the columns of a panel over keys [begin, end), and the sums of the sizes'
+/// products.
 void dot_columns(const std::vector<double>& x, const std::vector<double>& x_sizes, const std::vector<float>& columns,
                  const std::vector<float>& column_sizes, int64_t keys, KeyRange range, std::vector<double>& dots,
                  std::vector<double>& sizes);

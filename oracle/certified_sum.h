@@ -5,8 +5,8 @@
 // is summed in chunks of 8 rows (what is left over, in chunks of 1), chunks into blocks of 256 rows, blocks into the
 // result. So an addend passes through sum_roundings(n), about n/256 + 50, roundings instead of n, and the sum is off by
 // at most sum_error(n) sum_r |x_r m_rc| plus underflow (Higham, Accuracy and Stability of Numerical Algorithms, 2nd
-// edition, sections 3.1 and 4.2). The order is fixed: no result depends on the machine's vector width, on threads, or on
-// which sums are taken together. Zeros before and after the addends change nothing where they begin at a multiple of
+// edition, sections 3.1 and 4.2). The order is fixed: no result depends on the machine's vector width, on threads, or
+// on which sums are taken together. Zeros before and after the addends change nothing where they begin at a multiple of
 // sum_block and end at one of sum_chunk.
 #pragma once
 #include <algorithm>
@@ -51,8 +51,8 @@ inline void add_weighted_rows(int64_t n, int64_t columns, int64_t begin, int64_t
 struct BoundedSum {
   double *value, *radius, *size;
 };
-/// Weights x with |error| <= x.radius and |x| <= x.size, by lane: value += sum x m, size += sum x.size |m|, and radius +=
-/// at least sum x.radius |m|: a chunk of rows takes its largest radius / size, which costs one product instead of 8.
+/// Weights x with |error| <= x.radius and |x| <= x.size, by lane: value += sum x m, size += sum x.size |m|, and radius
+/// += at least sum x.radius |m|: a chunk of rows takes its largest radius / size, which costs one product instead of 8.
 void add_weighted_rows(int64_t n, int64_t columns, std::span<const BoundedSum> x, const float* rows,
                        std::span<const BoundedSum> out);
 

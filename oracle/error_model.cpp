@@ -57,8 +57,8 @@ double gamma(const Accumulation& sum, Levels levels, bool rounded, double operan
     if (levels.two) worst = std::max(worst, pair * (1 + compounded(u, std::min(terms, chunks) + tiles)) - 1);
     return worst;
   }
-  // Any order of n additions has paths of at most n - 1 roundings; one more for a product that rounds. Two levels: a tile's
-  // sum, then one addition a tile.
+  // Any order of n additions has paths of at most n - 1 roundings; one more for a product that rounds. Two levels: a
+  // tile's sum, then one addition a tile.
   const double product = rounded ? 1 : 0;
   if (levels.one) worst = compounded(u, terms + product);
   if (levels.two) worst = std::max(worst, compounded(u, std::min(terms, double(shape.tile) + tiles) + product));
@@ -72,8 +72,8 @@ struct ArgumentError {
   double y, t, top, reference;
 };
 
-/// BOUNDS 4: how the exponent's argument errs, in natural units. `product`: of a score's product with scale, where that is not
-/// in c, nor counted among a modifier's errors.
+/// BOUNDS 4: how the exponent's argument errs, in natural units. `product`: of a score's product with scale, where that
+/// is not in c, nor counted among a modifier's errors.
 ArgumentError argument_error(Argument argument, Exponential exponential, double product) {
   // Base e, then an exponential of base 2: one product with log2 e, itself rounded.
   const bool natural = exponential == Exponential::expf || exponential == Exponential::fast_expf;
@@ -90,8 +90,8 @@ ArgumentError argument_error(Argument argument, Exponential exponential, double 
   return {u, 4.1 * u, u, 5 * u};
 }
 
-/// Relative error of a normal result: .first + .second |x|. n ulp from the correctly rounded result are n + 1/2 ulp from
-/// the exact one, and an ulp is at most 2^-23 of the number.
+/// Relative error of a normal result: .first + .second |x|. n ulp from the correctly rounded result are n + 1/2 ulp
+/// from the exact one, and an ulp is at most 2^-23 of the number.
 std::pair<double, double> exponential_error(Exponential exponential) {
   switch (exponential) {
     case Exponential::ex2_approx:
@@ -108,8 +108,8 @@ std::pair<double, double> exponential_error(Exponential exponential) {
   return {2.5 * 0x1p-23, 1.173 * 0x1p-23};
 }
 
-/// A relative error e is a log-error of at most e / (1 - e) (exponential.v), and e < 2^-16: results are normal for |x| < 88,
-/// where `__expf` errs by at most (2.5 + 1.173 * 88) 2^-23.
+/// A relative error e is a log-error of at most e / (1 - e) (exponential.v), and e < 2^-16: results are normal for |x|
+/// < 88, where `__expf` errs by at most (2.5 + 1.173 * 88) 2^-23.
 void set_exponential(ErrorModel& model, Exponential exponential) {
   const auto [least, slope] = exponential_error(exponential);
   model.exp = least / (1 - 0x1p-16);

@@ -1,7 +1,8 @@
 // The rounding errors of one kernel on one problem: its Arithmetic with every unknown field at its worst, as constants.
 //
-// Notation of BOUNDS.md: u = 2^-24, the fp32 unit roundoff; gamma, the relative error of a sum of products against the sum of
-// their magnitudes; kappa, an error of the logarithm of a weight; y_j, a score in natural units; M, the largest of a row.
+// Notation of BOUNDS.md: u = 2^-24, the fp32 unit roundoff; gamma, the relative error of a sum of products against the
+// sum of their magnitudes; kappa, an error of the logarithm of a weight; y_j, a score in natural units; M, the largest
+// of a row.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -66,11 +67,13 @@ struct ErrorModel {
   double score_gamma(int64_t n) const;
   /// Relative error of sum_j P_j v_jc.
   double value_gamma(const SumShape&) const;
-  /// Relative error of the backward's sums over keys or rows; their tiles may be added atomically whatever the forward does.
+  /// Relative error of the backward's sums over keys or rows; their tiles may be added atomically whatever the forward
+  /// does.
   double gradient_gamma(const SumShape&) const;
   /// Additions on the longest path of a row sum.
   int64_t row_sum_depth(const SumShape&) const;
-  /// Keys or rows that lie in a stretch of `span` out of `length` positions, `terms` of them visible, in tiles of `tile` (0 unknown).
+  /// Keys or rows that lie in a stretch of `span` out of `length` positions, `terms` of them visible, in tiles of
+  /// `tile` (0 unknown).
   SumShape shape(int64_t terms, int64_t span, int64_t length, int64_t tile, int64_t parts) const;
 };
 

@@ -1,6 +1,7 @@
-// See exact_row.h. Ziv's strategy: with p bits, weights w_j = exp(s_j - max s) are each within 4 units of 2^-p, relatively (the
-// subtraction, exp, and the exponent's error |s_j - max s| 2^-p, for which p is raised), so with n terms the quotient is within
-// (4 n + 16) 2^-p sum w |v| / sum w. Where both ends of that interval print the same digits, the digits are right.
+// See exact_row.h. Ziv's strategy: with p bits, weights w_j = exp(s_j - max s) are each within 4 units of 2^-p,
+// relatively (the subtraction, exp, and the exponent's error |s_j - max s| 2^-p, for which p is raised), so with n
+// terms the quotient is within (4 n + 16) 2^-p sum w |v| / sum w. Where both ends of that interval print the same
+// digits, the digits are right.
 #include "oracle/exact_row.h"
 
 #include <algorithm>

@@ -28,8 +28,8 @@ std::vector<uint32_t> bits_of(const Tensor& tensor) {
   return bits;
 }
 
-/// The sign of x - (hi + lo), exactly, for the double hi nearest to hi + lo. Rounding to nearest is monotonic: as long as the
-/// nearest doubles differ they decide, and then what is left of both.
+/// The sign of x - (hi + lo), exactly, for the double hi nearest to hi + lo. Rounding to nearest is monotonic: as long
+/// as the nearest doubles differ they decide, and then what is left of both.
 int compare(const slow::Value& x, double hi, double lo) {
   if (x.hi != hi) return x.hi < hi ? -1 : 1;
   if (x.lo != lo) return x.lo < lo ? -1 : 1;

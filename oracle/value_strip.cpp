@@ -1,4 +1,5 @@
-// The stages of value_strip.h: dot products, scores, weights, gradients of scores, each with its radius derived beside it.
+// The stages of value_strip.h: dot products, scores, weights, gradients of scores, each with its radius derived beside
+// it.
 #include "oracle/value_strip.h"
 
 #include <cmath>

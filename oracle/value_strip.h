@@ -59,7 +59,8 @@ double dropout_scale(const Problem&);
 bool has_pair_modifiers(const Problem&);
 /// Sets shift, shift_size and kept of pair (i, j) at position n.
 void set_modifiers(const Inputs&, int64_t b, int64_t h, int64_t i, int64_t j, Strip&, int64_t n);
-/// One vector, row `row` of `one`, against the vectors of another side; its results go to `strip`, whose range they fill.
+/// One vector, row `row` of `one`, against the vectors of another side; its results go to `strip`, whose range they
+/// fill.
 struct DotLane {
   const Side& one;
   int64_t row;

@@ -6,9 +6,10 @@
 // r iff each group's sum is 0; a sink is a member with value 0. L = r means sum_g n_g e^(s_g) = e^r: one group, n = 1,
 // s = r.
 //
-// With softcap, s = cap tanh(s0 / cap) + shift with rational s0 and shift; group equal pairs (s0, shift), of which s0 = 0
-// is rational too. Sums of 0 still prove O_ic = r, and decide it where there is one group; no theorem says that they are
-// needed where there are more. For L: cap tanh(s0 / cap) is transcendental unless s0 = 0, so one key ties only there.
+// With softcap, s = cap tanh(s0 / cap) + shift with rational s0 and shift; group equal pairs (s0, shift), of which s0 =
+// 0 is rational too. Sums of 0 still prove O_ic = r, and decide it where there is one group; no theorem says that they
+// are needed where there are more. For L: cap tanh(s0 / cap) is transcendental unless s0 = 0, so one key ties only
+// there.
 #pragma once
 #include <vector>
 

@@ -39,8 +39,7 @@ struct Imposter {
 struct Verdict {
   std::string check;  ///< id of the check
   Status status = Status::pass;
-  std::string
-      kind;  ///< kind of failure, stable for bucketing: "value", "nan", "unwritten", "red-zone", "crash", "timeout", ...
+  std::string kind;                 ///< of failure, stable for bucketing: "value", "nan", "unwritten", "crash", ...
   double ratio = 0;                 ///< observed / bound, threshold 1; for exact checks 0 or infinity
   Where where;                      ///< of the largest ratio
   std::string why;                  ///< one sentence with observed, expected and bound

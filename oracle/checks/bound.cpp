@@ -1,9 +1,9 @@
 // Check `bound`: every element of every output within the bound of the declared Arithmetic.
 //
-// With e = |result - mid| and r the radius of the exact value's enclosure, an element passes if e + r <= bound and fails if
-// e - r > bound; between the two the enclosure is refined (Ziv's strategy). Rows that see no key follow the kernel's
-// conventions; what non-finite inputs do is oracle/nonfinite.h; where a format may overflow the bound is infinite and nothing
-// is judged.
+// With e = |result - mid| and r the radius of the exact value's enclosure, an element passes if e + r <= bound and
+// fails if e - r > bound; between the two the enclosure is refined (Ziv's strategy). Rows that see no key follow the
+// kernel's conventions; what non-finite inputs do is oracle/nonfinite.h; where a format may overflow the bound is
+// infinite and nothing is judged.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -80,7 +80,8 @@ Sample rows_to_judge(const Judging& j) {
   return sample(farthest_rows(j.in, j.outputs.o, sample_work, most_suspect_rows, j.c.recipe.seed));
 }
 
-/// Notes the ratio of an error to its bound, and of the output's largest the sizes behind it; true for the verdict's worst.
+/// Notes the ratio of an error to its bound, and of the output's largest the sizes behind it; true for the verdict's
+/// worst.
 bool note_error(Judging& j, OutputId id, int64_t index, double error, double bound, double ulp) {
   const double ratio = error == 0 ? 0 : bound == 0 ? infinity : error / bound;
   const bool worst = note_ratio(j.verdict, j.in.problem, id, index, ratio);

@@ -1,13 +1,13 @@
 // Relations between results that differ by rounding alone: `shift`, `permutation`, `split` and `decode`.
 //
 // Both problems have the same exact value x (shifted for L), so two results differ by at most the sum of their bounds:
-// |x1 - x2| <= |x1 - x| + |x - x2|. A related problem of another shape may be computed with other tiles, splits and sums than
-// the case's, which the kernel has declared: its bound takes the worst over these. A kernel that promises a query row's bits
-// whatever the other rows (DETERMINISTIC_ROWS) is held to them by `decode`.
+// |x1 - x2| <= |x1 - x| + |x - x2|. A related problem of another shape may be computed with other tiles, splits and
+// sums than the case's, which the kernel has declared: its bound takes the worst over these. A kernel that promises a
+// query row's bits whatever the other rows (DETERMINISTIC_ROWS) is held to them by `decode`.
 //
-// split: with parts a = 1, 2 of the keys, L = ln(e^L1 + e^L2), w_a = e^(L_a - L) and O = w_1 O_1 + w_2 O_2 (FlashDecoding).
-// Errors d_a of L_a and D_a of O_a move L by at most max d_a, and, as w_1 depends on L_1 - L_2 alone and
-// w e^d / (w e^d + 1 - w) - w <= w (1 - w) (e^d - 1), O by at most
+// split: with parts a = 1, 2 of the keys, L = ln(e^L1 + e^L2), w_a = e^(L_a - L) and O = w_1 O_1 + w_2 O_2
+// (FlashDecoding). Errors d_a of L_a and D_a of O_a move L by at most max d_a, and, as w_1 depends on L_1 - L_2 alone
+// and w e^d / (w e^d + 1 - w) - w <= w (1 - w) (e^d - 1), O by at most
 //     w_1 D_1 + w_2 D_2 + w_1 w_2 (e^(d_1 + d_2) - 1) (|O_1 - O_2| + D_1 + D_2).
 #include <algorithm>
 #include <cmath>

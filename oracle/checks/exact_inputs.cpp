@@ -1,17 +1,17 @@
 // Check `exact_inputs`: inputs for which a correct kernel makes no rounding error, so that O is known bit for bit.
 //
-// q = 0 and neutral modifiers give scores 0, exp(0) = 1, every rescale 1; V holds integers of [-8, 8], and dropout of rate 1/2
-// doubles what it keeps. A row that sees n = 2^k keys has the row sum n, whose reciprocal is exact, and
+// q = 0 and neutral modifiers give scores 0, exp(0) = 1, every rescale 1; V holds integers of [-8, 8], and dropout of
+// rate 1/2 doubles what it keeps. A row that sees n = 2^k keys has the row sum n, whose reciprocal is exact, and
 //     O_i = (1/n) sum_j z_ij v_j,
-// whose sums are integers below 16 n: exact in fp32 for n <= 2^20, in an fp8 tensor core's 13 fraction bits for n <= 2^9. One
-// channel of one kv head is wider where the accumulator is said to hold fp32's 24 bits: integers of [-7, 7] times a unit, with
-// 2^17 units at a key of the first half and -2^17 at one of the second, so that an accumulator of fewer bits loses what is
-// left when they cancel; 2^17 + 7 n units are exact for n <= 2^20. Where
-// P is normalised first, 1/n must be a number of P's format, times 2^k where P is (fp8: k = 8, n up to 2^17). Where O is kept
-// normalised between tiles, there must be one tile. One rounding is left, that to the output's
+// whose sums are integers below 16 n: exact in fp32 for n <= 2^20, in an fp8 tensor core's 13 fraction bits for n <=
+// 2^9. One channel of one kv head is wider where the accumulator is said to hold fp32's 24 bits: integers of [-7, 7]
+// times a unit, with 2^17 units at a key of the first half and -2^17 at one of the second, so that an accumulator of
+// fewer bits loses what is left when they cancel; 2^17 + 7 n units are exact for n <= 2^20. Where
+// P is normalised first, 1/n must be a number of P's format, times 2^k where P is (fp8: k = 8, n up to 2^17). Where O
+// is kept normalised between tiles, there must be one tile. One rounding is left, that to the output's
 // format, and it is known. A wrong key, a wrong tile edge, a wrong page or split changes the sum by at least 1/n.
-// L = ln n is not exact, nor is what is computed from it: the check is forward only, leaves L to the check `bound`, and applies only
-// to kernels that declare that they do not split the keys, as parts are combined by exp(L_part - L).
+// L = ln n is not exact, nor is what is computed from it: the check is forward only, leaves L to the check `bound`, and
+// applies only to kernels that declare that they do not split the keys, as parts are combined by exp(L_part - L).
 // Source: numerics.md 4.4.
 #include <algorithm>
 #include <cmath>
@@ -66,7 +66,8 @@ bool applies(const Case& c, const Subject& subject) {
   return arithmetic.splits == 1 && any_exact_row(c.problem, most_keys(c.problem, arithmetic));
 }
 
-/// The unit of the wide channel as a power of two: 7 units and 2^17 units are numbers of the format, and so is twice the latter.
+/// The unit of the wide channel as a power of two: 7 units and 2^17 units are numbers of the format, and so is twice
+/// the latter.
 int wide_unit_log2(DType dtype) {
   if (dtype == DType::e4m3 || dtype == DType::e5m2) return -9;
   return dtype == DType::fp16 ? -3 : 0;

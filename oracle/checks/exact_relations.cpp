@@ -1,17 +1,19 @@
 // Relations by powers of two, which hold bit for bit: `linearity` and `scale`.
 //
-// Multiplying an operand of +, x or fma by 2^k multiplies a rounded or truncated result by 2^k, unless one of the two lies
-// below the format's least normal number or above its largest. What does not read the operand keeps its bits with no
-// condition: L and the weights of a scaled V, dV as well. For the rest, no intermediate result may underflow:
+// Multiplying an operand of +, x or fma by 2^k multiplies a rounded or truncated result by 2^k, unless one of the two
+// lies below the format's least normal number or above its largest. What does not read the operand keeps its bits with
+// no condition: L and the weights of a scaled V, dV as well. For the rest, no intermediate result may underflow:
 //
-// Lemma. Let every nonzero weight be at least 2^-w with t bits, every nonzero element of V at least 2^-e with t' bits. Every
-// product and every sum of products, rounded to fp32 in whatever order, is a multiple of 2^-g, g = w + e + t + t' - 2. A
-// rescaled sum x meets the next tile's sum y, a multiple of 2^-g: unless they cancel, |x + y| >= |y| / 2; if they do, x is within
-// a factor 2 of y, and x + y is a multiple of 2^-24 |y|. The rescales of one weight telescope into its own distance from the
-// row's maximum, which w covers. So whatever is not 0 is at least 2^-(g + 25).
+// Lemma. Let every nonzero weight be at least 2^-w with t bits, every nonzero element of V at least 2^-e with t' bits.
+// Every product and every sum of products, rounded to fp32 in whatever order, is a multiple of 2^-g for
+// g = w + e + t + t' - 2. A rescaled sum x meets the next tile's sum y, a multiple of 2^-g: unless they cancel,
+// |x + y| >= |y| / 2; if they do, x is within a factor 2 of y, and x + y is a multiple of 2^-24 |y|. The rescales of
+// one weight telescope into its own distance from the row's maximum, which w covers. So whatever is not 0 is at least
+// 2^-(g + 25).
 //
-// w: a weight is at least exp(-spread) / n, where spread = 2 |scale| max|q| max|k| (Cauchy and Schwarz, Euclidean norms)
-// or 2 softcap, + 2 max|bias| + slope (Sq + Sk) + |sink|. Parts of split keys are combined by weights of 24 bits, once more.
+// w: a weight is at least exp(-spread) / n, where spread = 2 |scale| max|q| max|k| (Cauchy and Schwarz, Euclidean
+// norms) or 2 softcap, + 2 max|bias| + slope (Sq + Sk) + |sink|. Parts of split keys are combined by weights of 24
+// bits, once more.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -133,8 +135,8 @@ bool value_gradient_scales(const Problem& p, const Depths& d) {
   return d.d_o.finite && depth <= deepest && d.d_o.largest * group_rows(p) < largest_sum;
 }
 
-/// dQ = sum dS k and dK = sum dS q, dS = p (dP - D): dP is a sum of products dO v, D one of products dO O, so dP - D is a
-/// multiple of their grain, dS at least p times that. `o` is O as the backward reads it: none of it may be below the
+/// dQ = sum dS k and dK = sum dS q, dS = p (dP - D): dP is a sum of products dO v, D one of products dO O, so dP - D is
+/// a multiple of their grain, dS at least p times that. `o` is O as the backward reads it: none of it may be below the
 /// normal numbers. Where D is a sum of P dP, P or dS in fp16, or more factors come in, nothing is claimed.
 bool score_gradients_scale(const Inputs& in, const Arithmetic& a, const Depths& d, const Tensor& o) {
   const Problem& p = in.problem;

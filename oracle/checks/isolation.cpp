@@ -1,10 +1,11 @@
-// Check `isolation`: what lies outside the problem, or is hidden from every row, changes no bit; nothing else is written.
+// Check `isolation`: what lies outside the problem, or is hidden from every row, changes no bit; nothing else is
+// written.
 //
-// Two runs of one case. A: NaN in padding, unused page slots and stride gaps of the inputs. B: finite noise there, other poison in
-// outputs and workspace, and the largest finite numbers (NaN where the kernel declares that it bears it) in keys that the mask
-// hides from every row. Outputs must be the same bits (all NaN count as one); red zones and inputs untouched; every output
-// element written; tails as the convention says. Gradients of a kernel that is not deterministic are not compared, nor what
-// a hidden NaN of the case itself may reach (oracle/nonfinite.h).
+// Two runs of one case. A: NaN in padding, unused page slots and stride gaps of the inputs. B: finite noise there,
+// other poison in outputs and workspace, and the largest finite numbers (NaN where the kernel declares that it bears
+// it) in keys that the mask hides from every row. Outputs must be the same bits (all NaN count as one); red zones and
+// inputs untouched; every output element written; tails as the convention says. Gradients of a kernel that is not
+// deterministic are not compared, nor what a hidden NaN of the case itself may reach (oracle/nonfinite.h).
 #include <cmath>
 
 #include "oracle/checks/checks.h"

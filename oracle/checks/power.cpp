@@ -1,7 +1,8 @@
 // The power of the check `bound` on a case: which wrong answers it would reject.
 //
-// Each imposter is O and L of some query rows under a wrong rule, in plain double, held against the same bounds. An imposter that no
-// judged row tells from the truth is one that this case cannot find by the bound; other data or other checks must.
+// Each imposter is O and L of some query rows under a wrong rule, in plain double, held against the same bounds. An
+// imposter that no judged row tells from the truth is one that this case cannot find by the bound; other data or other
+// checks must.
 #include <algorithm>
 #include <cmath>
 

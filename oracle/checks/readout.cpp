@@ -1,8 +1,9 @@
 // Check `readout`: the mask, read out of the kernel bit by bit.
 //
-// With q = 0 every visible key of a row has the same weight 1/n, and V is one-hot: key j has 1 in channel j - a value_dim of
-// call a and 0 elsewhere. So that channel of O_i is positive exactly when row i sees key j, in any correct kernel whatever its
-// arithmetic: 1/n is far above the least number of every output format. ceil(Sk / value_dim) calls show all keys.
+// With q = 0 every visible key of a row has the same weight 1/n, and V is one-hot: key j has 1 in channel j - a
+// value_dim of call a and 0 elsewhere. So that channel of O_i is positive exactly when row i sees key j, in any correct
+// kernel whatever its arithmetic: 1/n is far above the least number of every output format. ceil(Sk / value_dim) calls
+// show all keys.
 #include <algorithm>
 #include <cmath>
 

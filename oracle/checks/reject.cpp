@@ -1,7 +1,7 @@
 // Check `reject`: an illegal problem gets a clean refusal.
 //
-// One field of the flashproof_problem is spoiled; supports(), or else the call, must answer REJECTED: an OK would be a silent
-// wrong answer, a crash or an ERROR no refusal. Which field, the data seed says: a campaign goes through all.
+// One field of the flashproof_problem is spoiled; supports(), or else the call, must answer REJECTED: an OK would be a
+// silent wrong answer, a crash or an ERROR no refusal. Which field, the data seed says: a campaign goes through all.
 #include <cmath>
 #include <limits>
 

@@ -12,8 +12,8 @@ Case entry_alone(const Case&, int64_t b);
 /// One more entry behind the others, as long as the last and with data of its own.
 Case with_neighbour(const Case&);
 
-/// The keys in another order. Entries of different length share one list of keys, so only keys that the same entries have
-/// change places.
+/// The keys in another order. Entries of different length share one list of keys, so only keys that the same entries
+/// have change places.
 Case keys_permuted(const Case&);
 /// Keys [begin, end) of every entry, as far as it has them.
 Case keys_between(const Case&, int64_t begin, int64_t end);

@@ -9,9 +9,9 @@
 //                        (DETERMINISTIC_ROWS)
 //
 // One relation a case, chosen by the data seed among those that apply. Exact ones want equal bits of a deterministic
-// kernel, and see what is far below any rounding bound. Bounded ones allow the sum of both runs' bounds, and use no exact
-// value: they would see a mistake of the oracle's, too. Where the kernel refuses the related problem, or a format may
-// overflow, there is no verdict.
+// kernel, and see what is far below any rounding bound. Bounded ones allow the sum of both runs' bounds, and use no
+// exact value: they would see a mistake of the oracle's, too. Where the kernel refuses the related problem, or a format
+// may overflow, there is no verdict.
 #include <algorithm>
 
 #include "oracle/checks/related_case.h"

@@ -5,8 +5,8 @@
 //   workspace   other content of the workspace (and other poison in the outputs)              DETERMINISTIC_CALL
 //   layout      other strides, other axis order                                               DETERMINISTIC_LAYOUT
 //   batch       one entry without the others; an only entry with another behind it            DETERMINISTIC_BATCH
-// O, L, dQ, dK and dV must be the same bits (all NaN count as one), dsink and dbias too where the batch stays. A kernel that
-// promises nothing is not judged: each of its runs must keep its bound, which is the check `bound`.
+// O, L, dQ, dK and dV must be the same bits (all NaN count as one), dsink and dbias too where the batch stays. A kernel
+// that promises nothing is not judged: each of its runs must keep its bound, which is the check `bound`.
 #include <cmath>
 
 #include "oracle/checks/checks.h"
