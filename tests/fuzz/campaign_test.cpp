@@ -1,5 +1,5 @@
-// A campaign's records and witnesses depend on its seed alone, not on the number of threads or the order in which cases end;
-// what goes wrong inside the program hides no finding.
+// A campaign's records and witnesses depend on its seed alone, not on the number of threads or the order in which cases
+// end; what goes wrong inside the program hides no finding.
 #include "fuzz/campaign.h"
 
 #include <gtest/gtest.h>

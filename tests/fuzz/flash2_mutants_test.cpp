@@ -1,6 +1,6 @@
 // Planted bugs of the tensor core kernel on the simulated multiprocessor (tests/mutants/flash2_*.patch): an order of
-// operations that is not the declared one fails `bits` while `bound` passes, and what the machine says of a race is said
-// again, word for word, by the line that replays it.
+// operations that is not the declared one fails `bits` while `bound` passes, and what the machine says of a race is
+// said again, word for word, by the line that replays it.
 #include <gtest/gtest.h>
 
 #include <cstdio>

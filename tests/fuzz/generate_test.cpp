@@ -1,4 +1,5 @@
-// The drawing of cases: a pure function of seed and index, legal, within the kernel's capabilities, and reaching every cell.
+// The drawing of cases: a pure function of seed and index, legal, within the kernel's capabilities, and reaching every
+// cell.
 #include "fuzz/generate.h"
 
 #include <gtest/gtest.h>
@@ -76,7 +77,8 @@ TEST(Generate, KeepsTheCostNearTheRange) {
   EXPECT_LT(largest, 5e6);
 }
 
-/// Of 4000 cases, so that a share of one half is known within 0.024 (three standard deviations), one of 0.014 within 0.006.
+/// Of 4000 cases, so that a share of one half is known within 0.024 (three standard deviations), one of 0.014 within
+/// 0.006.
 struct Shares {
   double several_tiles = 0;  ///< of the tile that was drawn: at least 3 of keys and 2 of rows in one entry
   double long_keys = 0;      ///< at least 4096 keys
@@ -113,7 +115,8 @@ TEST(Generate, HalfOfTheCasesHaveSeveralTiles) {
 }
 
 TEST(Generate, GivesUpSeveralTilesWhereTheyCostTooMuch) {
-  // cpu:standard takes all rows and keys at once and is drawn for tiles of 64 x 64: at least 65 x 129 x 2 multiply-adds.
+  // cpu:standard takes all rows and keys at once and is drawn for tiles of 64 x 64: at least 65 x 129 x 2
+  // multiply-adds.
   EXPECT_LT(shares_of(load_kernel("cpu:standard"), 1e4).several_tiles, 0.2);
   EXPECT_GT(shares_of(load_kernel("cpu:standard"), 1e5).several_tiles, 0.5);
 }

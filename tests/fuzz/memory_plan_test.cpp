@@ -103,7 +103,8 @@ TEST(MemoryPlan, ShufflesPagesAndLeavesSomeUnused) {
 }
 
 TEST(MemoryPlan, HidesTheLargestNumbersWhereNoRowSees) {
-  // Causal, top-left: row i sees keys 0 to i; keys 3 and 4 are hidden from all. Key 0 is hidden by the bias's data alone.
+  // Causal, top-left: row i sees keys 0 to i; keys 3 and 4 are hidden from all. Key 0 is hidden by the bias's data
+  // alone.
   const std::string text = "fp16 h2 q3 k5 d8 causal align=top-left";
   const std::string biased = text + " bias=111k set=bias[0,0,0,0]:0xfc00";
   const auto holds_largest = [](const Laid& laid, int64_t key) {

@@ -1,5 +1,5 @@
-// Whether a kernel's results are those of exact attention, within a loose factor (the oracle judges closely), on small random
-// problems of every feature and layout.
+// Whether a kernel's results are those of exact attention, within a loose factor (the oracle judges closely), on small
+// random problems of every feature and layout.
 #pragma once
 #include <cmath>
 #include <string>
@@ -56,7 +56,8 @@ inline std::string difference(const Gradients& got, const Gradients& expected, d
   return "";
 }
 
-/// `run(call, direction)` carries out the forward or the backward; "" or what went wrong. The first difference from exact attention.
+/// `run(call, direction)` carries out the forward or the backward; "" or what went wrong. The first difference from
+/// exact attention.
 template <class Run>
 std::string compare_with_exact(const Inputs& in, double tolerance, Run run) {
   const Problem& p = in.problem;
@@ -74,7 +75,8 @@ std::string compare_with_exact(const Inputs& in, double tolerance, Run run) {
   if (!found.empty() || !has_backward(p)) return found;
   small.add_gradients();
   found = run(small, Direction::backward);
-  // dS = p (z g - D) cancels, D carries the rounding of O, and scale, 1 / (1 - rate) and the heads of a group multiply it.
+  // dS = p (z g - D) cancels, D carries the rounding of O, and scale, 1 / (1 - rate) and the heads of a group multiply
+  // it.
   return !found.empty() ? found
                         : difference(gradients_of(small, in), {exact.dq, exact.dk, exact.dv, exact.dbias, exact.dsink},
                                      8 * tolerance);

@@ -1,5 +1,5 @@
-// The CPU kernels against exact attention with a loose factor (the oracle judges them closely), what they must not touch, what
-// they must pass on, and what they must refuse.
+// The CPU kernels against exact attention with a loose factor (the oracle judges them closely), what they must not
+// touch, what they must pass on, and what they must refuse.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -62,8 +62,8 @@ RC_GTEST_PROP(cpu_kernels, agree_with_exact_attention_in_16_bits, ()) {
                               dtype == DType::bf16 ? 0.06 : 0.008) == "");
 }
 
-/// P in e4m3 errs by 1/17 of itself at most; scores come from exact products, so nothing else is coarse. The gradients, whose D
-/// carries that error of O, are left to the check `bound` (tests/fuzz/fp8_test.cpp).
+/// P in e4m3 errs by 1/17 of itself at most; scores come from exact products, so nothing else is coarse. The gradients,
+/// whose D carries that error of O, are left to the check `bound` (tests/fuzz/fp8_test.cpp).
 RC_GTEST_PROP(cpu_kernels, agree_with_exact_attention_in_8_bits, ()) {
   Problem p = draw_laid_out_problem(coin() ? DType::e4m3 : DType::e5m2);
   p.direction = Direction::forward;
@@ -249,7 +249,8 @@ TEST(cpu_kernels, descales_are_of_the_entry_and_kv_head) {
   }
 }
 
-/// Weights of 2^-15 vanish in e4m3, whose least number is 2^-9, unless they are scaled: one key of score 15 ln 2 and 2^15 zeros.
+/// Weights of 2^-15 vanish in e4m3, whose least number is 2^-9, unless they are scaled: one key of score 15 ln 2 and
+/// 2^15 zeros.
 TEST(cpu_kernels, small_weights_survive_fp8) {
   Case c = parse_case("e4m3 q1 k32769 d1 scale=0.6931472 data=normal");
   Inputs in = make_inputs(c);

@@ -1,5 +1,5 @@
-// Functions of reference/ and kernels/ptx.cuh carried out by the GPU, one element a thread, for comparison with the host.
-// Each throws std::runtime_error with CUDA's message when the device fails.
+// Functions of reference/ and kernels/ptx.cuh carried out by the GPU, one element a thread, for comparison with the
+// host. Each throws std::runtime_error with CUDA's message when the device fails.
 #pragma once
 #include <string>
 #include <vector>

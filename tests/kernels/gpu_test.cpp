@@ -1,5 +1,5 @@
-// The GPU's side of what host and device must agree on, and gpu:standard's table. Builds with CUDA only; what needs a device is
-// skipped where there is none.
+// The GPU's side of what host and device must agree on, and gpu:standard's table. Builds with CUDA only; what needs a
+// device is skipped where there is none.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,8 @@ class Device : public testing::Test {
   }
 };
 
-/// Doubles of every kind: random bits, numbers about the formats' ranges, ties between neighbours of each format, and specials.
+/// Doubles of every kind: random bits, numbers about the formats' ranges, ties between neighbours of each format, and
+/// specials.
 std::vector<double> doubles_to_round() {
   std::mt19937_64 random(20260101);
   std::vector<double> x = {0.0,
@@ -352,7 +353,8 @@ TEST_F(Device, StandardAgreesWithExactAttention) {
   }));
 }
 
-/// O and L against exact attention; gradients, whose D carries the error of P in e4m3, against cpu:standard's from the same O and L.
+/// O and L against exact attention; gradients, whose D carries the error of P in e4m3, against cpu:standard's from the
+/// same O and L.
 TEST_F(Device, StandardAgreesIn8Bits) {
   EXPECT_TRUE(rc::check([] {
     const Inputs in = draw_standard_inputs(test::coin() ? DType::e4m3 : DType::e5m2);
@@ -386,7 +388,8 @@ TEST_F(Device, StandardPassesNanOnAndNoFurther) {
     }
 }
 
-/// Key 1 is hidden by a bias of -inf, row 0 sees nothing: NaN in what they hold reaches nothing, gradients of 0 included.
+/// Key 1 is hidden by a bias of -inf, row 0 sees nothing: NaN in what they hold reaches nothing, gradients of 0
+/// included.
 TEST_F(Device, StandardBearsNanInWhatIsHidden) {
   const Inputs clean = [] {
     Inputs in = make_inputs(parse_case("bf16 q70 k5 d4 bias=11qk:fp32 sink bwd data=normal"));

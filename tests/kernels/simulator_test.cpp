@@ -453,7 +453,8 @@ TEST(Simulator, FindsRacesInGlobalMemoryWithinABlock) {
   expect_fault(launch, {{FaultKind::race, "// writes"}, {FaultKind::race, "// reads"}}, [&] { exchange(false); });
 }
 
-/// Two slices of one tensor, whose rows alternate: of the bytes of `out`, those that `in` has, too, are judged as `out`'s.
+/// Two slices of one tensor, whose rows alternate: of the bytes of `out`, those that `in` has, too, are judged as
+/// `out`'s.
 TEST(Simulator, JudgesWhatTwoRegionsShareAsTheWrittenOne) {
   std::vector<float> both(100);
   SimulatedLaunch launch;

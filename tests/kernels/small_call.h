@@ -1,5 +1,5 @@
-// A call of the C interface for small tensors: strides with gaps, packing and pages; every byte that is no logical element
-// is 0xff, which is NaN in every format.
+// A call of the C interface for small tensors: strides with gaps, packing and pages; every byte that is no logical
+// element is 0xff, which is NaN in every format.
 #pragma once
 #include <algorithm>
 #include <array>

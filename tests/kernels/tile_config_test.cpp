@@ -12,8 +12,8 @@ constexpr TileConfig small = {DType::bf16, 32, 32, 2, 2, 64, 64, Features::plain
 constexpr int TileConfig::*numbers[] = {&TileConfig::tile_m, &TileConfig::tile_n,   &TileConfig::stages,
                                         &TileConfig::warps,  &TileConfig::head_dim, &TileConfig::value_dim};
 
-/// Whether nothing is feasible that has this number in one or two of its fields, the others as they are in `small`. To a
-/// compiler that evaluates it, an overflow is an error.
+/// Whether nothing is feasible that has this number in one or two of its fields, the others as they are in `small`. To
+/// a compiler that evaluates it, an overflow is an error.
 constexpr bool never_feasible(int number) {
   for (auto one : numbers)
     for (auto other : numbers)

@@ -1,5 +1,5 @@
-// oracle/bound: right kernels stay within it, a constructed case nearly reaches it, declaring arithmetic never raises it, its
-// terms add up, and it sees the planted faults of the table that other projects' tolerances were measured on.
+// oracle/bound: right kernels stay within it, a constructed case nearly reaches it, declaring arithmetic never raises
+// it, its terms add up, and it sees the planted faults of the table that other projects' tolerances were measured on.
 #include "oracle/bound.h"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,8 @@ RC_GTEST_PROP(BoundTest, RightKernelsStayWithin, ()) {
   }
 }
 
-/// One more field declared never raises a bound; but formats, and P's scale, have no worst case: undeclared they are the inputs'.
+/// One more field declared never raises a bound; but formats, and P's scale, have no worst case: undeclared they are
+/// the inputs'.
 RC_GTEST_PROP(BoundTest, DeclaringNeverRaisesIt, ()) {
   const Problem p = draw_problem();
   const Inputs in = test::draw_inputs(p);
@@ -110,8 +111,8 @@ RC_GTEST_PROP(BoundTest, TermsAddUp, ()) {
   }
 }
 
-/// n keys with P just under the middle of two bf16 numbers and V = v, one with P = 1 and V = 0: every P is rounded the same way, the
-/// row sum is not, and O before its own rounding is just under the middle of two bf16 numbers too.
+/// n keys with P just under the middle of two bf16 numbers and V = v, one with P = 1 and V = 0: every P is rounded the
+/// same way, the row sum is not, and O before its own rounding is just under the middle of two bf16 numbers too.
 TEST(BoundTest, IsNearlyReached) {
   const double p = 0.501952, middle = 0.5 + 0x1p-9;
   int64_t n = 0;
@@ -199,7 +200,8 @@ TEST(BoundTest, FlagsSaturationOfP) {
   }
 }
 
-/// Scores of 8e6: the product m c may round by u m = 0.48, so that a weight of fma2 may be e^0.48, and 2^8 times that is 413.
+/// Scores of 8e6: the product m c may round by u m = 0.48, so that a weight of fma2 may be e^0.48, and 2^8 times that
+/// is 413.
 TEST(BoundTest, FlagsSaturationOfPByItsReference) {
   Inputs in = inputs_of("e4m3 q1 k2 d1 scale=40 data=normal");
   for (Tensor* tensor : {&in.q, &in.k})

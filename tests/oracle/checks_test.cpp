@@ -1,4 +1,5 @@
-// oracle/checks: each check passes a right kernel and fails on a planted wrong result, with the kind that says what is wrong.
+// oracle/checks: each check passes a right kernel and fails on a planted wrong result, with the kind that says what is
+// wrong.
 #include <gtest/gtest.h>
 
 #include <rapidcheck/gtest.h>
@@ -51,8 +52,8 @@ TEST(BoundCheck, FailsOnWrongValues) {
               [](const PlannedRun&, const Inputs&, RunResult& r) { r.memory.unwritten = "o: element 3"; });
 }
 
-/// Hopper's fp8 accumulator of 13 bits stands still at 2^14 weights of 1, and O is half of what it should be, or less: the
-/// verdict for that arithmetic says that it says nothing. Through fp16, and tile by tile, the sum is right.
+/// Hopper's fp8 accumulator of 13 bits stands still at 2^14 weights of 1, and O is half of what it should be, or less:
+/// the verdict for that arithmetic says that it says nothing. Through fp16, and tile by tile, the sum is right.
 TEST(BoundCheck, CallsItselfVacuousForLongSumsIn13Bits) {
   for (const int64_t keys : {1 << 15, 1 << 17}) {
     const Case c = parse_case("e4m3 q1 k" + std::to_string(keys) + " d16 data=constant_v");
@@ -197,7 +198,8 @@ TEST(ReadoutCheck, SeesEachKey) {
               [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.o.set_bits(0, nan_bits(DType::fp16)); });
 }
 
-/// scale log2 e is infinite in fp32, and a right kernel's 0 times that NaN: the probes take such a scale away, and no other.
+/// scale log2 e is infinite in fp32, and a right kernel's 0 times that NaN: the probes take such a scale away, and no
+/// other.
 TEST(ReadoutCheck, LeavesOutAScaleThatOverflows) {
   const auto planned = [](const std::string& text) {
     return check("readout").plan(parse_case(text), Subject{})[0].c.problem.scale;
@@ -218,7 +220,8 @@ TEST(ExactInputsCheck, SeesOneUlp) {
   });
 }
 
-/// O of the planned run by an accumulator of so many significant bits, cut after each key; dividing by a power of two is exact.
+/// O of the planned run by an accumulator of so many significant bits, cut after each key; dividing by a power of two
+/// is exact.
 Outputs with_short_accumulator(const Inputs& in, int bits) {
   const Problem& p = in.problem;
   Outputs outputs = make_outputs(p);

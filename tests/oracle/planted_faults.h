@@ -1,4 +1,5 @@
-// The 13 forward faults whose detection by other projects' rules is known (peers' tolerances, measured), in one small kernel.
+// The 13 forward faults whose detection by other projects' rules is known (peers' tolerances, measured), in one small
+// kernel.
 //
 // The kernel is tiled online softmax, tiles of 128 keys, scores and sums in fp32, P in bf16, no mask.
 #pragma once

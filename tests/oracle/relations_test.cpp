@@ -1,5 +1,5 @@
-// oracle/checks repeat and relations: right kernels pass, each relation finds a fault that the bound on the case does not
-// see, and the edits of cases give the data they say.
+// oracle/checks repeat and relations: right kernels pass, each relation finds a fault that the bound on the case does
+// not see, and the edits of cases give the data they say.
 #include <gtest/gtest.h>
 
 #include <rapidcheck/gtest.h>
@@ -33,7 +33,8 @@ Verdict judged(const char* id, const Case& c, const Fault& fault = {}) {
   return judged(id, c, kernel, promising(kernel, c.problem, FLASHPROOF_DETERMINISTIC_BATCH), fault);
 }
 
-/// The case with the first data seed whose verdict is of this kind: of the fault's, or with none of a relation that holds.
+/// The case with the first data seed whose verdict is of this kind: of the fault's, or with none of a relation that
+/// holds.
 Case seeded(const char* id, const std::string& text, const std::string& kind, const Fault& fault = {}) {
   for (int seed = 0; seed < 60; ++seed) {
     const Case c = parse_case(text + " seed=" + std::to_string(seed));
@@ -154,7 +155,8 @@ TEST(RelationsTest, DecodeSeesAnotherScale) {
                             }));
 }
 
-/// The last bit of one L or O where the query is alone: within any bound, and a broken promise of DETERMINISTIC_ROWS alone.
+/// The last bit of one L or O where the query is alone: within any bound, and a broken promise of DETERMINISTIC_ROWS
+/// alone.
 TEST(RelationsTest, DecodeHoldsAPromiseOfRowsToTheBit) {
   const SimulatedKernel kernel;
   for (const OutputId id : {OutputId::lse, OutputId::o})

@@ -1,4 +1,5 @@
-// Right kernels without the C interface: the algorithms of reference/ in rounded fp32, head by head, on logical tensors.
+// Right kernels without the C interface: the algorithms of reference/ in rounded fp32, head by head, on logical
+// tensors.
 #pragma once
 #include "reference/arithmetic.h"
 #include "reference/flash1.h"

@@ -1,5 +1,5 @@
-// Over a wide number type every algorithm is exact attention, whatever the tile size and the features; the traces of the
-// 8-key example; that a wrong algorithm is seen.
+// Over a wide number type every algorithm is exact attention, whatever the tile size and the features; the traces of
+// the 8-key example; that a wrong algorithm is seen.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -191,8 +191,9 @@ TEST(algorithms, every_tile_size) {
     }
 }
 
-/// The same operations in the same order: FlashAttention 3 in one level is FlashAttention 2 with the keys' tiles reversed. On
-/// whole tiles without a mask that is the head with its tiles of keys in reverse order, bit for bit in fp32.
+/// The same operations in the same order: FlashAttention 3 in one level is FlashAttention 2 with the keys' tiles
+/// reversed. On whole tiles without a mask that is the head with its tiles of keys in reverse order, bit for bit in
+/// fp32.
 TEST(algorithms, flash3_is_flash2_from_the_last_tile) {
   Case c;
   c.problem.q.slot = 5;

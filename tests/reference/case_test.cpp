@@ -172,7 +172,7 @@ TEST(CaseData, DropoutFollowsItsRule) {
   EXPECT_TRUE(keeps(parse_problem("dropout=0@1"), 0, 0, 0, 0));
 }
 
-// ---- Real data -----------------------------------------------------------------------------------------------------------
+// ---- Real data ------------------------------------------------------------------------------------------------------
 
 const std::string smollm = std::string(FLASHPROOF_TEST_DATA) + "/data/smollm2_layer00.safetensors";
 

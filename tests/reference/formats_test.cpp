@@ -1,4 +1,5 @@
-// Every code of the 8- and 16-bit formats, rounding at every midpoint, and fp32 against the processor's own conversions.
+// Every code of the 8- and 16-bit formats, rounding at every midpoint, and fp32 against the processor's own
+// conversions.
 #include "reference/formats.h"
 
 #include <gtest/gtest.h>

@@ -40,7 +40,7 @@ TEST(Normal, QuantilesKnownAnswers) {
   EXPECT_EQ(normal_quantile(0.5), 0);
 }
 
-// ---- Golden hashes -------------------------------------------------------------------------------------------------------
+// ---- Golden hashes --------------------------------------------------------------------------------------------------
 
 /// FNV-1a, 64 bits, over the bits of every tensor and modifier.
 uint64_t hash_of(const Inputs& in) {
@@ -109,7 +109,7 @@ TEST(Recipe, EverySeedAndOperandHasItsOwnStream) {
   EXPECT_TRUE(in.q != in.k && in.k != in.v && in.v != in.d_o && in.q != in.d_o);
 }
 
-// ---- What each family does -----------------------------------------------------------------------------------------------
+// ---- What each family does ------------------------------------------------------------------------------------------
 
 struct Moments {
   double mean = 0, deviation = 0, largest = 0;

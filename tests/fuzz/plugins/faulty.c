@@ -1,4 +1,5 @@
-/* A plug-in that answers zeros and, as its config says, does one thing wrong. Dense problems, with seqused and any strides. */
+/* A plug-in that answers zeros and, as its config says, does one thing wrong. Dense problems, with seqused and any
+ * strides. */
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* A plug-in that fails in one way while the file FLASHPROOF_TEST_TOGGLE is not there, makes it, and then fails in another. */
+/* A plug-in that fails in one way while the file FLASHPROOF_TEST_TOGGLE is not there, makes it, and then fails in
+ * another. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
