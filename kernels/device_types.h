@@ -1,5 +1,5 @@
-// The types that device code passes to hardware instructions (kernels/ptx.cuh): number formats over their encodings, words of
-// several bytes, addresses of shared memory. Freestanding: nvcc, NVRTC and host compilers take the same text.
+// The types that device code passes to hardware instructions (kernels/ptx.cuh): number formats over their encodings,
+// words of several bytes, addresses of shared memory. Freestanding: nvcc, NVRTC and host compilers take the same text.
 #pragma once
 #include "reference/formats.h"
 

@@ -4,15 +4,16 @@
  *
  *     const flashproof_kernel* flashproof_kernel_entry(uint32_t abi);
  *
- * which returns a table of functions, or NULL for an ABI it does not know. A minimal one, for a kernel that does the plain
- * bf16 forward on a GPU:
+ * which returns a table of functions, or NULL for an ABI it does not know. A minimal one, for a kernel that does the
+ * plain bf16 forward on a GPU:
  *
  *     #include "flashproof_kernel.h"
  *     static const flashproof_kernel kernel;
  *     static flashproof_status supports(const flashproof_problem* p, const char* config, char* why, size_t n) {
  *       return flashproof_check_problem(&kernel, p, why, n);
  *     }
- *     static flashproof_status forward(const flashproof_call* c, const char* config, void* stream, char* why, size_t n) {
+ *     static flashproof_status forward(const flashproof_call* c, const char* config, void* stream, char* why,
+ *                                      size_t n) {
  *       my_kernel<<<grid, block, 0, (cudaStream_t)stream>>>(c->q.data, c->q.stride[1], ..., c->o.data, c->lse.data);
  *       return cudaGetLastError() == cudaSuccess ? FLASHPROOF_OK : FLASHPROOF_ERROR;
  *     }
@@ -30,12 +31,14 @@
  *     L = ln(sum_j exp(s) [+ exp(sink)])        p = exp(s - L)        O_i = sum_j p z v_j, z = keep / (1 - rate), or 1
  *
  * Query head h reads kv head h / (heads / kv_heads). off is Sk - Sq, or 0 with top_left. causal: j <= i + off. window:
- * i + off - left <= j <= i + off + right. So with causal and Sk < Sq the first Sq - Sk rows see no key (NEGATIVE_OFFSET): there
- * O = 0 and L = -infinity, or what the conventions declare. Sq and Sk may be 0; a launch over an empty grid is an error in
- * CUDA, so return early. Floats (scale, softcap, slopes, sinks, descales) are exact as given.
+ * i + off - left <= j <= i + off + right. So with causal and Sk < Sq the first Sq - Sk rows see no key
+ * (NEGATIVE_OFFSET): there O = 0 and L = -infinity, or what the conventions declare. Sq and Sk may be 0; a launch over
+ * an empty grid is an error in CUDA, so return early. Floats (scale, softcap, slopes, sinks, descales) are exact as
+ * given.
  *
- * Everything outside the logical tensors (padding, unused page slots, stride gaps, red zones around each buffer) is poisoned
- * and watched. Inputs must not be written. Device calls enqueue on `stream` and return; they must not synchronise the device.
+ * Everything outside the logical tensors (padding, unused page slots, stride gaps, red zones around each buffer) is
+ * poisoned and watched. Inputs must not be written. Device calls enqueue on `stream` and return; they must not
+ * synchronise the device.
  */
 #ifndef FLASHPROOF_KERNEL_H
 #define FLASHPROOF_KERNEL_H
@@ -59,8 +62,8 @@ typedef enum {
 } flashproof_dtype;
 typedef enum { FLASHPROOF_HOST, FLASHPROOF_CUDA } flashproof_memory;
 
-/* OK: enqueued or done. REJECTED: this problem or config is not supported, with a message; never a wrong answer instead.
- * ERROR: it should have worked and did not, with a message. */
+/* OK: enqueued or done. REJECTED: this problem or config is not supported, with a message; never a wrong answer
+ * instead. ERROR: it should have worked and did not, with a message. */
 typedef enum { FLASHPROOF_OK, FLASHPROOF_REJECTED, FLASHPROOF_ERROR } flashproof_status;
 
 /* A strided view; strides in elements. data == NULL: the tensor is absent. */
@@ -80,8 +83,8 @@ typedef struct {
   int64_t length;
 } flashproof_integers;
 
-/* Bits of flashproof_kernel.features: what the kernel can do. A problem that needs a missing bit is refused before the kernel
- * is called. supports() has the last word. */
+/* Bits of flashproof_kernel.features: what the kernel can do. A problem that needs a missing bit is refused before the
+ * kernel is called. supports() has the last word. */
 enum {
   FLASHPROOF_FEATURE_BACKWARD = 1 << 0,
   FLASHPROOF_FEATURE_CAUSAL = 1 << 1,
@@ -114,14 +117,15 @@ typedef enum {
 typedef enum { FLASHPROOF_LSE_NATURAL, FLASHPROOF_LSE_BASE_2, FLASHPROOF_LSE_NONE } flashproof_lse_base;
 typedef enum { FLASHPROOF_TAIL_UNTOUCHED, FLASHPROOF_TAIL_ZERO, FLASHPROOF_TAIL_UNDEFINED } flashproof_tail;
 typedef enum { FLASHPROOF_DROPOUT_PHILOX, FLASHPROOF_DROPOUT_NONE } flashproof_dropout;
-/* How much may change around a batch entry while its O, L, dq, dk and dv keep every bit. Each promise holds those before it. */
+/* How much may change around a batch entry while its O, L, dq, dk and dv keep every bit. Each promise holds those
+ * before it. */
 typedef enum {
   FLASHPROOF_DETERMINISTIC_NO,
   FLASHPROOF_DETERMINISTIC_CALL,   /* nothing but the content of the workspace: the same call gives the same bits */
   FLASHPROOF_DETERMINISTIC_LAYOUT, /* strides and pages, too */
   FLASHPROOF_DETERMINISTIC_BATCH,  /* and the other entries: batch-invariant */
-  /* and, for O and L of a query row without dropout, the entry's other query rows; a zero's sign aside. What decoding needs to
-   * repeat a prefill. */
+  /* and, for O and L of a query row without dropout, the entry's other query rows; a zero's sign aside. What decoding
+   * needs to repeat a prefill. */
   FLASHPROOF_DETERMINISTIC_ROWS
 } flashproof_deterministic;
 
@@ -136,7 +140,8 @@ typedef struct {
   int32_t deterministic;    /* flashproof_deterministic */
 } flashproof_conventions;
 
-/* O = 0 and L = -infinity for rows without keys, natural logarithm, tails untouched, Flashproof's Philox, deterministic. */
+/* O = 0 and L = -infinity for rows without keys, natural logarithm, tails untouched, Flashproof's Philox,
+ * deterministic. */
 #define FLASHPROOF_DEFAULT_CONVENTIONS \
   { 0, 0, 0, 0, 0, 0, 0, 1 }
 
@@ -163,11 +168,11 @@ typedef struct {
   int32_t backward; /* 1: backward will be called after forward, with its o and lse */
 } flashproof_problem;
 
-/* The tensors of one call. Dense: q, d_o, o, dq [B, Sq, H, d]; k, v, dk, dv [B, Sk, Hk, d]; lse [B, H, Sq]. Packed: the same
- * with B = 1 and S = the total. Paged: k, v [pages, page_size, Hk, d], page_table [B, pages an entry] (row-major), dk and dv
- * not paged: [1, total used, Hk, d], entries concatenated. The last stride is 1. slopes [H] or [B, H], sink [H], bias
- * [1|B, 1|H, 1|Sq, 1|Sk] (broadcast axes have shape 1), dsink [H] fp32, dbias like bias in fp32, descales [B, Hk] fp32.
- * dq, dk, dv, dsink, dbias and d_o are absent in forward; they are not zeroed beforehand. */
+/* The tensors of one call. Dense: q, d_o, o, dq [B, Sq, H, d]; k, v, dk, dv [B, Sk, Hk, d]; lse [B, H, Sq]. Packed: the
+ * same with B = 1 and S = the total. Paged: k, v [pages, page_size, Hk, d], page_table [B, pages an entry] (row-major),
+ * dk and dv not paged: [1, total used, Hk, d], entries concatenated. The last stride is 1. slopes [H] or [B, H], sink
+ * [H], bias [1|B, 1|H, 1|Sq, 1|Sk] (broadcast axes have shape 1), dsink [H] fp32, dbias like bias in fp32, descales [B,
+ * Hk] fp32. dq, dk, dv, dsink, dbias and d_o are absent in forward; they are not zeroed beforehand. */
 typedef struct {
   uint32_t struct_size;
   const flashproof_problem* problem;
@@ -192,11 +197,12 @@ typedef struct {
   int64_t max_head_dim;      /* 0 = no limit */
   int64_t head_dim_multiple; /* 0 or 1 = any */
   flashproof_conventions conventions;
-  /* What may be set in `config`, with its values, e.g. "tile_m=16:128:16 order=up,down" (from:to:step, or words, simplest first);
-   * NULL or "" = nothing. A config is text such as "tile_m=64,tile_n=32"; "" is the kernel's own choice. */
+  /* What may be set in `config`, with its values, e.g. "tile_m=16:128:16 order=up,down" (from:to:step, or words,
+   * simplest first); NULL or "" = nothing. A config is text such as "tile_m=64,tile_n=32"; "" is the kernel's own
+   * choice. */
   const char* tunables;
-  /* The arithmetic for this problem and config, as text (reference/arithmetic.h); NULL member or "" = unknown. The text must
-   * stay valid until the next call on the same thread. Words, unset ones counting at their worst: e.g.
+  /* The arithmetic for this problem and config, as text (reference/arithmetic.h); NULL member or "" = unknown. The text
+   * must stay valid until the next call on the same thread. Words, unset ones counting at their worst: e.g.
    * "tile=64x64 order=ascending scores=fp32 values=fp32 exp=expf arg=sub s=fp32 p=bf16 rowsum=1 division=ieee". */
   const char* (*arithmetic)(const flashproof_problem*, const char* config);
   /* On the host, without a GPU: OK, or REJECTED with a reason in message. Must refuse what no kernel can answer, too
@@ -209,8 +215,8 @@ typedef struct {
                                 size_t message_size);
 } flashproof_kernel;
 
-/* Why no kernel, or not this one, answers the problem; NULL if nothing speaks against it. Checked are sizes, dtypes and head dims
- * within the table's ranges, kv_heads that divide heads, and numbers that are finite and in range. */
+/* Why no kernel, or not this one, answers the problem; NULL if nothing speaks against it. Checked are sizes, dtypes and
+ * head dims within the table's ranges, kv_heads that divide heads, and numbers that are finite and in range. */
 static inline const char* flashproof_reason_against(const flashproof_kernel* kernel, const flashproof_problem* p) {
   const int64_t multiple = kernel->head_dim_multiple > 1 ? kernel->head_dim_multiple : 1;
   const int is_fp8 = p->dtype == FLASHPROOF_E4M3 || p->dtype == FLASHPROOF_E5M2;

@@ -1,13 +1,14 @@
-// Every hardware instruction that the GPU kernels name, one thin wrapper each (PTX ISA 8.0; sm_80 and later, fp8 sm_89).
-// Nothing else in a kernel is particular to the hardware.
+// Every hardware instruction that the GPU kernels name, one thin wrapper each (PTX ISA 8.0; sm_80 and later, fp8
+// sm_89). Nothing else in a kernel is particular to the hardware.
 //
-// Where the compiler is not a CUDA compiler, kernels/simulator/instructions.h has the same functions, carried out by models of
-// the hardware; each takes the place in the source that calls it, so that a violation names the kernel's line.
+// Where the compiler is not a CUDA compiler, kernels/simulator/instructions.h has the same functions, carried out by
+// models of the hardware; each takes the place in the source that calls it, so that a violation names the kernel's
+// line.
 //
 // Number formats are structs over their encoding, so that no library type stands in device code:
 //   to_fp32(x)          the number that x encodes, exact
-//   from_fp32<To>(x)    x rounded to nearest, ties to even; overflow gives infinity, in e4m3 the largest number; NaN gives
-//                       the quiet NaN (cvt.rn)
+//   from_fp32<To>(x)    x rounded to nearest, ties to even; overflow gives infinity, in e4m3 the largest number; NaN
+//                       gives the quiet NaN (cvt.rn)
 #pragma once
 #include "kernels/device_types.h"
 
@@ -163,8 +164,8 @@ FLASHPROOF_DEVICE void store_shared(SharedAddress to, T value) {
   }
 }
 
-/// Starts a copy of 16 bytes, aligned to 16 on both sides; where nothing is `present`, 16 zero bytes arrive and `from` is not
-/// read.
+/// Starts a copy of 16 bytes, aligned to 16 on both sides; where nothing is `present`, 16 zero bytes arrive and `from`
+/// is not read.
 FLASHPROOF_DEVICE void copy_async_16(SharedAddress to, const void* from, bool present) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
                "r"(present ? 16 : 0)

@@ -1,4 +1,5 @@
-// How a C++ kernel answers across the C interface (flashproof_kernel.h): what is thrown below it becomes a status and a message.
+// How a C++ kernel answers across the C interface (flashproof_kernel.h): what is thrown below it becomes a status and a
+// message.
 #pragma once
 #include <cstdio>
 #include <stdexcept>
@@ -34,7 +35,8 @@ flashproof_status guarded(char* message, size_t size, Function&& function) {
   }
 }
 
-/// What flashproof_kernel.arithmetic returns: the function's text, valid until its next call on this thread; "" for Rejected.
+/// What flashproof_kernel.arithmetic returns: the function's text, valid until its next call on this thread; "" for
+/// Rejected.
 template <class Function>
 const char* text_unless_rejected(Function&& function) {
   thread_local std::string text;

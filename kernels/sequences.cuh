@@ -1,8 +1,8 @@
 // Where the tokens of a call lie in memory: dense slots, packed sequences or pages, used lengths, strides.
 //
 //   token t of entry b     dense (b, t), packed (0, begins_b + t), paged (page_table[b][t div page], t mod page)
-// of a tensor [batch or page, token, head, channel]. Only tokens below the entry's length are ever read or written, so padding,
-// unused slots of pages and what the page table holds past the length may be anything.
+// of a tensor [batch or page, token, head, channel]. Only tokens below the entry's length are ever read or written, so
+// padding, unused slots of pages and what the page table holds past the length may be anything.
 #pragma once
 #include "kernels/flashproof_kernel.h"
 #include "kernels/tile_product.cuh"
@@ -18,7 +18,8 @@ struct Side {
   int64 pages_an_entry, page_size;
 };
 
-/// Tokens of one entry: number `first` and on of batch index `batch` in a tensor, or in `pages`; `row` and on of the workspace.
+/// Tokens of one entry: number `first` and on of batch index `batch` in a tensor, or in `pages`; `row` and on of the
+/// workspace.
 struct Sequence {
   int64 batch, first, row, length;
   const int32* pages;

@@ -6,13 +6,13 @@
 //            (Algorithm 3, with equation 4 for D)
 // The rule of scores, their slope, dropout and the factors of the products stand in score_rule.cuh.
 //
-// Arithmetic: fp32, each sum of products one chain of fmas; m and l over the row, l as 32 partial sums, key j in sum j mod 32,
-// then added pairwise, a sink last; P divided by l and rounded to the input format before P V (fp8: 2^8 P to e4m3); P and dS0 of
-// the backward rounded to the output's format, dS of dbias not. dK and dV sum the group's query heads in ascending order. No
-// atomics: what an entry gets depends on its own data alone, bit for bit.
+// Arithmetic: fp32, each sum of products one chain of fmas; m and l over the row, l as 32 partial sums, key j in sum j
+// mod 32, then added pairwise, a sink last; P divided by l and rounded to the input format before P V (fp8: 2^8 P to
+// e4m3); P and dS0 of the backward rounded to the output's format, dS of dbias not. dK and dV sum the group's query
+// heads in ascending order. No atomics: what an entry gets depends on its own data alone, bit for bit.
 //
-// A key that mask or bias hides from a row has a marked weight (tile_product.cuh), so what it holds cannot reach the row, nor
-// the row it. A key that dropout drops has weight 0.
+// A key that mask or bias hides from a row has a marked weight (tile_product.cuh), so what it holds cannot reach the
+// row, nor the row it. A key that dropout drops has weight 0.
 #include <algorithm>
 #include <climits>
 #include <cmath>
@@ -117,8 +117,8 @@ __device__ void store_sums(const ThreadTile& tile, const TileGrid::Place& at, in
   each_element(at, rows, columns, [&](int64 i, int64 j, int o, int n) { matrix[i * pitch + j] = tile.sum[o][n]; });
 }
 
-/// Calls apply(row, column) for the same elements one after the other: what is long is compiled once, and takes no registers
-/// from the product before it.
+/// Calls apply(row, column) for the same elements one after the other: what is long is compiled once, and takes no
+/// registers from the product before it.
 template <class Apply>
 __device__ void each_stored(const TileGrid::Place& at, int64 rows, int64 columns, Apply apply) {
 #pragma unroll 1
@@ -155,8 +155,8 @@ __device__ RowPlace row_place(int64 index, int64 slot_rows, int64 heads) {
   return {index % slot_rows, index / slot_rows % heads, index / slot_rows / heads};
 }
 
-/// P and L from S, one warp a row. NaN is passed over in the maximum and comes back in every exp and in the sum; a dropped
-/// weight is P times 0, which NaN survives.
+/// P and L from S, one warp a row. NaN is passed over in the maximum and comes back in every exp and in the sum; a
+/// dropped weight is P times 0, which NaN survives.
 template <class Element>
 __global__ void __launch_bounds__(rows_a_block* lanes) softmax_kernel(Attention<Element> attention, int64 slot_rows) {
   const int64 index = int64(blockIdx.x) * rows_a_block + threadIdx.x / lanes, lane = threadIdx.x % lanes;
@@ -242,8 +242,8 @@ __global__ void delta_kernel(Attention<Element> attention, int64 slot_rows) {
   attention.delta_of(head)[i] = sum;
 }
 
-/// P = exp(S - L), dropped; dS = P o (factor keep dO V^T - D) and dS0; P and dS0 rounded. All are marked where the row does not
-/// see the key. P and dS0 stand where Q K^T and dO V^T were before.
+/// P = exp(S - L), dropped; dS = P o (factor keep dO V^T - D) and dS0; P and dS0 rounded. All are marked where the row
+/// does not see the key. P and dS0 stand where Q K^T and dO V^T were before.
 template <class Element>
 __global__ void __launch_bounds__(tile_threads, blocks_resident)
     gradient_kernel(Attention<Element> attention, TileGrid grid) {
@@ -285,8 +285,8 @@ __global__ void __launch_bounds__(tile_threads, blocks_resident)
   });
 }
 
-/// dsink_h = -sum exp(sink_h - L) D over the rows of all entries, one block a head: each thread its rows in ascending order, then
-/// the threads pairwise.
+/// dsink_h = -sum exp(sink_h - L) D over the rows of all entries, one block a head: each thread its rows in ascending
+/// order, then the threads pairwise.
 template <class Element>
 __global__ void sink_gradient_kernel(Attention<Element> attention, float* dsink, int64 stride) {
   __shared__ float sums[tile_threads];
@@ -312,13 +312,14 @@ struct BiasGradient {
   float* data;
   int64 shape[4], stride[4];
 };
-/// What an element at `index` of an axis sums over: the whole axis where it is broadcast, else the index, if it is there.
+/// What an element at `index` of an axis sums over: the whole axis where it is broadcast, else the index, if it is
+/// there.
 __device__ KeyRange summed(int64 index, int64 shape, int64 length) {
   return shape == 1 ? KeyRange{0, length} : KeyRange{index, index < length ? index + 1 : index};
 }
 
-/// Sums of dS, `team` threads an element: each adds every team-th key of its rows, heads and entries in ascending order, then
-/// the threads pairwise. One thread where keys are not summed over, a warp where they are.
+/// Sums of dS, `team` threads an element: each adds every team-th key of its rows, heads and entries in ascending
+/// order, then the threads pairwise. One thread where keys are not summed over, a warp where they are.
 template <int team, class Element>
 __global__ void bias_gradient_kernel(Attention<Element> attention, BiasGradient out) {
   const int64 *shape = out.shape, *stride = out.stride;

@@ -1,11 +1,11 @@
 // A tile of a matrix product, C[o][n] += sum_x A[o][x] B[x][n], by one thread block in fp32.
 //
-// Each element is one chain of fmas, x ascending, whatever the shapes: the order that `scores=fp32 values=fp32 levels=1` of
-// reference/arithmetic.h declares. The block copies panels of 32 x into shared memory; each of its 256 threads owns 4 x 4
-// elements of the 64 x 64 tile.
+// Each element is one chain of fmas, x ascending, whatever the shapes: the order that `scores=fp32 values=fp32
+// levels=1` of reference/arithmetic.h declares. The block copies panels of 32 x into shared memory; each of its 256
+// threads owns 4 x 4 elements of the 64 x 64 tile.
 //
-// A may hold weights of an attention matrix. A weight that the mask hides adds nothing, also where B is NaN or infinite,
-// which a product with 0 would spread; it is marked by a NaN that no instruction produces.
+// A may hold weights of an attention matrix. A weight that the mask hides adds nothing, also where B is NaN or
+// infinite, which a product with 0 would spread; it is marked by a NaN that no instruction produces.
 #pragma once
 #include "kernels/ptx.cuh"
 
@@ -21,8 +21,8 @@ constexpr uint32 hidden_bits = 0xffffffffu;
 __device__ inline float hidden_weight() { return __uint_as_float(hidden_bits); }
 __device__ inline bool is_hidden(float weight) { return __float_as_uint(weight) == hidden_bits; }
 
-/// One index of an operand: elements `stride` apart; or in pages of page_size, the numbers of which stand in `pages`, a page
-/// beginning page_stride after the one before it in memory.
+/// One index of an operand: elements `stride` apart; or in pages of page_size, the numbers of which stand in `pages`, a
+/// page beginning page_stride after the one before it in memory.
 struct Axis {
   int64 count, stride;
   const int32* pages = nullptr;
@@ -36,8 +36,8 @@ struct Axis {
   }
 };
 
-/// A matrix in global memory as a product reads it: element (o, x), x the index that is summed over; past either count it reads
-/// as `outside`, and nothing is read.
+/// A matrix in global memory as a product reads it: element (o, x), x the index that is summed over; past either count
+/// it reads as `outside`, and nothing is read.
 template <class Element>
 struct Operand {
   const Element* data;
@@ -68,8 +68,8 @@ struct ThreadTile {
 __device__ inline int thread_row() { return int(threadIdx.x) / (tile_size / thread_size) * thread_size; }
 __device__ inline int thread_column() { return int(threadIdx.x) % (tile_size / thread_size) * thread_size; }
 
-/// Neighbouring threads read neighbouring addresses, whichever index is contiguous. A thread has no registers for several paged
-/// addresses at a time, each of which takes a division.
+/// Neighbouring threads read neighbouring addresses, whichever index is contiguous. A thread has no registers for
+/// several paged addresses at a time, each of which takes a division.
 template <bool paged, class Element>
 __device__ void copy_panel(Panel& panel, const Operand<Element>& from, int64 first_o, int64 first_x) {
   const bool along_x = from.inner.stride == 1;
@@ -89,8 +89,8 @@ __device__ void load_panel(Panel& panel, const Operand<Element>& from, int64 fir
     copy_panel<false>(panel, from, first_o, first_x);
 }
 
-/// Adds A B to the tile at (row, column); `weights`: A holds weights, of which hidden ones are passed over. All threads of the
-/// block call it.
+/// Adds A B to the tile at (row, column); `weights`: A holds weights, of which hidden ones are passed over. All threads
+/// of the block call it.
 template <bool weights, class ElementA, class ElementB>
 __device__ void multiply_tile(ThreadTile& tile, ProductMemory& memory, const Operand<ElementA>& a,
                               const Operand<ElementB>& b, int64 row, int64 column) {

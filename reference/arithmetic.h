@@ -1,7 +1,9 @@
-// Arithmetic: what a kernel computes with, as one plain struct - where it rounds, in which order it adds, which exp it uses.
+// Arithmetic: what a kernel computes with, as one plain struct - where it rounds, in which order it adds, which exp it
+// uses.
 //
-// A kernel declares it, `oracle/bound` takes the worst case over every field left unknown, and a predictor of bits needs all
-// known. Text form: the tokens named below, in any order; what is not written is unknown. The empty text is all unknown.
+// A kernel declares it, `oracle/bound` takes the worst case over every field left unknown, and a predictor of bits
+// needs all known. Text form: the tokens named below, in any order; what is not written is unknown. The empty text is
+// all unknown.
 //   example  `tile=64x64 order=ascending scores=fp32 values=fp32 exp=exp2f p=bf16 rowsum=1 division=ieee ds=bf16`
 #pragma once
 #include <string>
@@ -17,10 +19,11 @@ struct Accumulation {
     unknown,   ///< the worst of those below
     fp32,      ///< fp32, round to nearest, one product a step (`fp32`); serial order
     fp32_any,  ///< fp32, round to nearest, any order of additions (`fp32-any`)
-    tensor_core,  ///< `tc:K:F:keep`: K products and the accumulator aligned to the largest exponent, truncated to F fraction
-                  ///< bits, summed exactly, truncated to `keep` fraction bits; `tc` = 16:25:23
-    /// `tc-pair:RUN`: fp8 by way of fp16. Of 32 products those with k / RUN even make a step of `tc` from zero, the others
-    /// one on its result, which is added to the accumulator in fp32, to nearest.
+    /// `tc:K:F:keep`: K products and the accumulator aligned to the largest exponent, truncated to F fraction bits,
+    /// summed exactly, truncated to `keep` fraction bits; `tc` = 16:25:23.
+    tensor_core,
+    /// `tc-pair:RUN`: fp8 by way of fp16. Of 32 products those with k / RUN even make a step of `tc` from zero, the
+    /// others one on its result, which is added to the accumulator in fp32, to nearest.
     tensor_core_pair,
   };
   Kind kind = unknown;
@@ -59,7 +62,7 @@ enum class Normalization {
   unknown,
   last,      ///< `normalized=no`: O once, after the last tile
   first,     ///< `normalized=yes`: P, before P v
-  each_tile  ///< `normalized=each-tile`: O at each tile by the row sum so far, and times it at the next (FlashAttention 1)
+  each_tile  ///< `normalized=each-tile`: O at each tile by the row sum so far, times it at the next (FlashAttention 1)
 };
 
 /// What dropout's 1 / (1 - rate) multiplies.

@@ -1,16 +1,18 @@
-// Exact attention, forward and backward, generic in the number type: the formulas that every oracle follows, and no more.
+// Exact attention, forward and backward, generic in the number type: the formulas that every oracle follows, and no
+// more.
 //
-// For entry b, row i, query head h, kv head h / (H / Hk), over the visible keys j, in the arithmetic of T on the encoded inputs:
+// For entry b, row i, query head h, kv head h / (H / Hk), over the visible keys j, in the arithmetic of T on the
+// encoded inputs:
 //   s0 = scale t_q t_k <q_i, k_j>          s1 = cap tanh(s0 / cap) or s0
 //   s  = s1 - slope |i + off - j| + bias   L  = ln(sum_j exp(s) [+ exp(sink)])      p = exp(s - L)
-//   z  = keep / (1 - rate)                 O  = t_v sum_j p z v_j                    (Vaswani et al. 1706.03762, equation 1)
+//   z  = keep / (1 - rate)                 O  = t_v sum_j p z v_j         (Vaswani et al. 1706.03762, equation 1)
 //   dV_j = t_v sum_i p z dO_i              g  = t_v <dO_i, v_j>                      D = <dO_i, O_i>
 //   dS = p (z g - D)                       dS0 = dS (1 - (s1/cap)^2)                 dbias = dS over broadcast axes
 //   dQ_i = scale t_q t_k sum_j dS0 k_j     dK_j = scale t_q t_k sum_i dS0 q_i        dsink = - sum exp(sink - L) D
 //
-// T needs + - * /, construction from double, and exp, log, tanh found by argument-dependent lookup; nothing branches on a
-// value of type T, so intervals and numbers with running error bounds do as well as real ones. Sums run over ascending j, i, h.
-// Inputs must be finite (a bias may be -infinity).
+// T needs + - * /, construction from double, and exp, log, tanh found by argument-dependent lookup; nothing branches on
+// a value of type T, so intervals and numbers with running error bounds do as well as real ones. Sums run over
+// ascending j, i, h. Inputs must be finite (a bias may be -infinity).
 #pragma once
 #include <cmath>
 #include <cstdlib>
@@ -29,7 +31,8 @@ T dot(const Tensor& a, int64_t a_row, const Tensor& b, int64_t b_row, int64_t n)
   return sum;
 }
 
-/// Position of one query head in the tensors: flat row of query i is (q_begin + i) H + h, of key j (k_begin + j) Hk + kv_head.
+/// Position of one query head in the tensors: flat row of query i is (q_begin + i) H + h, of key j (k_begin + j) Hk +
+/// kv_head.
 struct HeadIndex {
   int64_t b, h, kv_head, heads, kv_heads, q_begin, k_begin, seq_q, seq_k;
   int64_t query_row(int64_t i) const { return (q_begin + i) * heads + h; }
@@ -110,8 +113,8 @@ struct Row {
   T l{0.0}, sink_p{0.0};             ///< L_i, and exp(sink - L_i)
 };
 
-/// A number near the largest score of the row, from plain double. Any finite number gives the same exact result; this one
-/// keeps exp in range.
+/// A number near the largest score of the row, from plain double. Any finite number gives the same exact result; this
+/// one keeps exp in range.
 inline double reference_point(const Inputs& in, const HeadIndex& at, int64_t i) {
   double largest = in.problem.sink ? double(in.sinks[at.h]) : -std::numeric_limits<double>::infinity();
   for (int64_t j = 0; j < at.seq_k; ++j)
@@ -182,8 +185,8 @@ std::vector<T> score_gradients(const Inputs& in, const Row<T>& row, const T& del
   return ds;
 }
 
-/// What row i adds: to dQ_ic; to dK and dV of its key number n, channel c; to dsink_h. dQ, dsink are sums over one row, dK, dV
-/// over all rows of all query heads of the group.
+/// What row i adds: to dQ_ic; to dK and dV of its key number n, channel c; to dsink_h. dQ, dsink are sums over one row,
+/// dK, dV over all rows of all query heads of the group.
 template <class T>
 T query_gradient(const Inputs& in, const Row<T>& row, const std::vector<T>& ds, int64_t c) {
   T sum(0.0);
@@ -247,7 +250,8 @@ void add_row_gradients(const Inputs& in, const Row<T>& row, ExactOutputs<T>& out
   if (p.sink) out.dsink[row.at.h] = out.dsink[row.at.h] + sink_gradient_term(row, delta);
 }
 
-/// Time O(rows keys d dv) with D_i evaluated once a row; meant for small problems and as the text that others are held to.
+/// Time O(rows keys d dv) with D_i evaluated once a row; meant for small problems and as the text that others are held
+/// to.
 template <class T>
 ExactOutputs<T> exact_attention(const Inputs& in) {
   const Problem& p = in.problem;

@@ -16,14 +16,16 @@
 namespace flashproof {
 
 /// Source positions by axis; an empty list is the identity. Each list's length is the axis's extent in the problem
-/// (rows and keys: of the largest used length; shorter entries use its beginning). Positions may repeat and come in any order.
+/// (rows and keys: of the largest used length; shorter entries use its beginning). Positions may repeat and come in any
+/// order.
 struct IndexMaps {
   std::vector<int64_t> batches, rows, keys, heads, kv_heads, channels, value_channels;
   bool operator==(const IndexMaps&) const = default;
 };
 
-/// Element (b, position, head, channel) of an operand, counted in the problem as it is, set to `bits`. For bias (b, i, h, j), 0
-/// on broadcast axes; for slope and the descales (b, 0, head, 0), b = 0 for slopes per head; for sink (0, 0, h, 0).
+/// Element (b, position, head, channel) of an operand, counted in the problem as it is, set to `bits`. For bias (b, i,
+/// h, j), 0 on broadcast axes; for slope and the descales (b, 0, head, 0), b = 0 for slopes per head; for sink (0, 0,
+/// h, 0).
 struct SetElement {
   Operand operand = Operand::q;
   int64_t b = 0, position = 0, head = 0, channel = 0;
@@ -31,13 +33,13 @@ struct SetElement {
   bool operator==(const SetElement&) const = default;
 };
 
-/// A safetensors file as data (recipe.family == Family::file): tensors Q [heads, seq, dim], K and V [kv_heads, seq, dim],
-/// or those names with the prefix LAYER (`data=file:PATH#LAYER first=row,key,head`). Query head h reads stored query head
-/// first_head + h; kv head g reads g + the kv head of first_head. Row i of entry b reads stored row first_row + 97 b + i, key j
-/// stored key first_key + 97 b + j. All of these wrap around (repeat). Channels past the stored dim are 0 in q and k,
-/// which leaves scores as they are, and wrap around in v; a smaller head dim cuts. The stored numbers are rounded once to the
-/// problem's dtype; those beyond its largest number become that. The scale is the problem's. In the text, a blank, `#` or
-/// `%` of the path is written %20, %23 or %25.
+/// A safetensors file as data (recipe.family == Family::file): tensors Q [heads, seq, dim], K and V [kv_heads, seq,
+/// dim], or those names with the prefix LAYER (`data=file:PATH#LAYER first=row,key,head`). Query head h reads stored
+/// query head first_head + h; kv head g reads g + the kv head of first_head. Row i of entry b reads stored row
+/// first_row + 97 b + i, key j stored key first_key + 97 b + j. All of these wrap around (repeat). Channels past the
+/// stored dim are 0 in q and k, which leaves scores as they are, and wrap around in v; a smaller head dim cuts. The
+/// stored numbers are rounded once to the problem's dtype; those beyond its largest number become that. The scale is
+/// the problem's. In the text, a blank, `#` or `%` of the path is written %20, %23 or %25.
 struct FileData {
   std::string path, layer;
   int64_t first_row = 0, first_key = 0, first_head = 0;

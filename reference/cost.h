@@ -1,21 +1,22 @@
 // What attention costs by each algorithm: arithmetic, traffic of device memory, memory on the chip and off it.
 //
 // Twice, and equal: counted while the algorithm of reference/ runs (cost_by_running.cpp), and as a closed form in the
-// lengths, head dims and tile sizes (cost_closed_form.cpp). No count depends on data: the run is over zeros, and over one
-// head of each pair of lengths.
+// lengths, head dims and tile sizes (cost_closed_form.cpp). No count depends on data: the run is over zeros, and over
+// one head of each pair of lengths.
 //
 // Operations    A multiply-add is a term of a matrix product. Each other operation of a number is one: exponential,
 //               logarithm, addition or subtraction, multiplication (by a factor 1 too: value factor, softcap's slope),
-//               division, comparison with a maximum. Not counted: tests of the mask and for a row without keys, rounding.
+//               division, comparison with a maximum. Not counted: tests of the mask and for a row without keys,
+//               rounding.
 // Traffic       Elements that the published algorithm moves between device memory and the chip, by array and by line of
 //               the paper, as `load` and `store` in the algorithms say (reference/tile_ops.h); no cache is modelled.
-//               q, k, v, dO are in the format of the problem; O, dQ, dK, dV and the matrices S, P, dP, dS in that of the
-//               output (between tiles too, where O of FlashAttention 1 and dQ travel); numbers of a row and results of a
-//               part in fp32.
+//               q, k, v, dO are in the format of the problem; O, dQ, dK, dV and the matrices S, P, dP, dS in that of
+//               the output (between tiles too, where O of FlashAttention 1 and dQ travel); numbers of a row and results
+//               of a part in fp32.
 // Extra memory  Arrays in device memory that are neither input nor output: as many rows and columns as the pass stores.
-// On the chip   The largest tile of each array that is loaded or made there, all held at once: loaded ones in the format
-//               that they move in, made ones in fp32, but P and dS in the format of the problem. Nothing is said of
-//               `standard` and `rabe_staats`: their operators choose their own tiles.
+// On the chip   The largest tile of each array that is loaded or made there, all held at once: loaded ones in the
+//               format that they move in, made ones in fp32, but P and dS in the format of the problem. Nothing is said
+//               of `standard` and `rabe_staats`: their operators choose their own tiles.
 #pragma once
 #include <array>
 #include <string>
@@ -70,8 +71,8 @@ int64 stored_bytes(const Problem&, const Cost&);
 int64 extra_bytes(const Problem&, const Cost&);
 int64 on_chip_bytes(const Cost&);
 
-/// How an algorithm cuts the work: chunks of `rabe_staats` and tiles of the others, parts of `flash_decoding`. `standard` has
-/// neither.
+/// How an algorithm cuts the work: chunks of `rabe_staats` and tiles of the others, parts of `flash_decoding`.
+/// `standard` has neither.
 struct Schedule {
   TileSize tile;
   int64 parts = 8;
@@ -84,9 +85,10 @@ bool has_costed_backward(std::string_view algorithm);
 
 enum class Pass { forward, backward };
 
-/// The cost of one pass over the whole problem (all entries and heads; `direction` of the problem is not looked at). Throws
-/// UsageError for an unknown algorithm or a schedule below 1; for what the published algorithms do not have (softcap, ALiBi,
-/// bias, sink, dropout, descale, pages), and for a backward with grouped heads, whose sum over a group is in none of the papers.
+/// The cost of one pass over the whole problem (all entries and heads; `direction` of the problem is not looked at).
+/// Throws UsageError for an unknown algorithm or a schedule below 1; for what the published algorithms do not have
+/// (softcap, ALiBi, bias, sink, dropout, descale, pages), and for a backward with grouped heads, whose sum over a group
+/// is in none of the papers.
 Cost cost_by_running(const Problem&, std::string_view algorithm, Pass, const Schedule&);
 Cost cost_closed_form(const Problem&, std::string_view algorithm, Pass, const Schedule&);
 /// Whether running takes seconds at most: no entry has more than 2^22 scores a head.

@@ -1,4 +1,5 @@
-// A number whose operators count, operations that write down what is moved, and the run of an algorithm over them; see cost.h.
+// A number whose operators count, operations that write down what is moved, and the run of an algorithm over them; see
+// cost.h.
 #include <algorithm>
 
 #include "reference/cost_parts.h"

@@ -1,7 +1,8 @@
-// The closed form of each algorithm's cost, for one head: n rows, m keys, head dims d (of q, k) and e (of v); see cost.h.
+// The closed form of each algorithm's cost, for one head: n rows, m keys, head dims d (of q, k) and e (of v); see
+// cost.h.
 //
-// Tiles are r rows by c keys, T_r = ceil(n / r) by T_c = ceil(m / c) of them. An algorithm that passes over hidden tiles
-// visits these, each a product without a mask and a sum over tiles or rows with one:
+// Tiles are r rows by c keys, T_r = ceil(n / r) by T_c = ceil(m / c) of them. An algorithm that passes over hidden
+// tiles visits these, each a product without a mask and a sum over tiles or rows with one:
 //   area      n m     scores of the visited tiles           visible   n m     scores that the mask shows
 //   rows      n T_c   rows, once for each visited tile      seeing    n       rows that see a key
 //   keys      m T_r   keys, once for each visited tile      reaching  n T_c   of a row, its visited tiles that end past
@@ -56,8 +57,8 @@ Visited without_mask(const Shape& s) {
           .tile_area = s.tile_rows * s.tile_keys};
 }
 
-/// Adds what is visited for the rows [first, first + rows): the tiles of keys, by number, from that of the first key that one
-/// of the rows sees to that of the last.
+/// Adds what is visited for the rows [first, first + rows): the tiles of keys, by number, from that of the first key
+/// that one of the rows sees to that of the last.
 void add_row_tile(const Shape& s, const Mask& mask, int64 first, int64 rows, int64 part_keys, Visited& v) {
   Span hull{s.m, 0};
   for (int64 i = first; i < first + rows; ++i) {

@@ -1,23 +1,24 @@
-// FlashAttention 1, forward and backward (Dao, Fu, Ermon, Rudra, Re, 2205.14135, Algorithms 1 and 4; `line` below is a line
-// of these; masks and dropout enter as in its Algorithm 2).
+// FlashAttention 1, forward and backward (Dao, Fu, Ermon, Rudra, Re, 2205.14135, Algorithms 1 and 4; `line` below is a
+// line of these; masks and dropout enter as in its Algorithm 2).
 //
 // Forward, for each tile of keys j, over the tiles of rows i, with O = 0, l = 0, m = -inf in device memory at first:
 //   S = Q_i K_j^T,  m~ = rowmax S,  P~ = exp(S - m~),  l~ = rowsum P~
 //   m' = max(m, m~),  l' = e^{m - m'} l + e^{m~ - m'} l~
 //   O = (l e^{m - m'} O + e^{m~ - m'} P~ V_j) / l',  l = l',  m = m'
-// O, l and m of a tile of rows travel from device memory and back for every tile of keys, and O is normalised each time:
-// after tile j it is attention to the keys so far. Here O stays unrounded between the tiles.
+// O, l and m of a tile of rows travel from device memory and back for every tile of keys, and O is normalised each
+// time: after tile j it is attention to the keys so far. Here O stays unrounded between the tiles.
 // Backward, for each tile of keys, over the tiles of rows:
 //   S = Q_i K_j^T,  P = exp(S - m) / l,  dV += P^T dO,  dP = dO V^T,  D = rowsum(dO o O),  dS = P o (dP - D)
 //   dQ += dS K,  dK += dS^T Q
-// P is exp(S - L), L = m + ln l being what the forward leaves; `load` is told of l and m, as in line 10. Tiles of which no
-// row sees a key are passed over. A sink is a key with value 0 seen at first: m = sink, l = 1.
+// P is exp(S - L), L = m + ln l being what the forward leaves; `load` is told of l and m, as in line 10. Tiles of which
+// no row sees a key are passed over. A sink is a key with value 0 seen at first: m = sink, l = 1.
 #pragma once
 #include "reference/rabe_staats.h"
 
 namespace flashproof {
 
-/// m, l and O (normalised) of row i after a tile of keys with the summary m~, l~, P~ V in row r of `tile` (lines 11 to 13).
+/// m, l and O (normalised) of row i after a tile of keys with the summary m~, l~, P~ V in row r of `tile` (lines 11 to
+/// 13).
 template <class Ops, class Number = typename Ops::Number>
 Number add_summary(const Ops& ops, OnlineSoftmax<Ops>& tile, int64 r, int64 i, OnlineSoftmax<Ops>& state) {
   Matrix<Number>& o = state.accumulator;

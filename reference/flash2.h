@@ -1,12 +1,13 @@
 // FlashAttention 2, forward and backward (Dao, 2307.08691, Algorithms 1 and 2; `line` below is a line of these).
 //
 // Forward, for each tile of rows, over its tiles of keys in ascending order, with m = -inf, l = 0, O = 0 at first:
-//   S = Q K^T,  m' = max(m, rowmax S),  P = exp(S - m'),  l = exp(m - m') l + rowsum P,  O = exp(m - m') O + P V,  m = m'
+//   S = Q K^T,  m' = max(m, rowmax S),  P = exp(S - m'),
+//   l = exp(m - m') l + rowsum P,  O = exp(m - m') O + P V,  m = m'
 //   at the end  O = O / l,  L = m + ln l
 // Backward, for each tile of keys, over the tiles of rows, with D = rowsum(dO o O):
 //   S = Q K^T,  P = exp(S - L),  dV += P^T dO,  dP = dO V^T,  dS = P o (dP - D),  dQ += dS K,  dK += dS^T Q
-// Line 10 of Algorithm 1 prints diag(exp(m - m'))^-1 O, a misprint for diag(exp(m - m')) O. Line 9 of Algorithm 2 loads O
-// and dQ too: O has served in D, and dQ is what line 15 loads. Tiles of which no row sees a key are passed over.
+// Line 10 of Algorithm 1 prints diag(exp(m - m'))^-1 O, a misprint for diag(exp(m - m')) O. Line 9 of Algorithm 2 loads
+// O and dQ too: O has served in D, and dQ is what line 15 loads. Tiles of which no row sees a key are passed over.
 // A sink is a key with value 0 that every row has seen before its first tile: m = sink, l = 1.
 #pragma once
 #include "reference/head.h"
@@ -25,7 +26,8 @@ struct OnlineSoftmax {
   Matrix<typename Ops::Number> accumulator;   ///< unnormalised O, [rows, dv]
 };
 
-/// State before the first tile (Algorithm 1, line 5). A part of the keys has no sink of its own: `with_sink` is false there.
+/// State before the first tile (Algorithm 1, line 5). A part of the keys has no sink of its own: `with_sink` is false
+/// there.
 template <class Ops, class Number = typename Ops::Number>
 OnlineSoftmax<Ops> start_rows(const Ops&, const Head<Number>& head, Span rows, bool with_sink) {
   OnlineSoftmax<Ops> state;
@@ -36,7 +38,8 @@ OnlineSoftmax<Ops> start_rows(const Ops&, const Head<Number>& head, Span rows, b
   return state;
 }
 
-/// exp(s_j - m) in place of n scores of a row, and with it the row's m and l (Algorithm 1, line 9). Returns exp(m_before - m).
+/// exp(s_j - m) in place of n scores of a row, and with it the row's m and l (Algorithm 1, line 9). Returns
+/// exp(m_before - m).
 template <class Ops, class Number = typename Ops::Number>
 FLASHPROOF_HD Number softmax_step(const Ops& ops, Number* s, int64 n, Number& maximum, typename Ops::RowSum& sum) {
   const Number before = maximum;
@@ -120,8 +123,8 @@ void finish_normalised_rows(const Ops& ops, const Head<Number>& head, Span rows,
   }
 }
 
-/// O and L of one tile of rows (Algorithm 1, lines 4 to 15). K and V may have rows behind the last key, which nobody sees:
-/// a machine that works on whole tiles has them.
+/// O and L of one tile of rows (Algorithm 1, lines 4 to 15). K and V may have rows behind the last key, which nobody
+/// sees: a machine that works on whole tiles has them.
 template <class Ops, class Number = typename Ops::Number>
 void attend_rows(const Ops& ops, const Head<Number>& head, Span rows, int64 tile_keys, HeadOutputs<Number>& out) {
   const Span seen = keys_of_rows(head.rule, rows);

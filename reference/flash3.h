@@ -1,16 +1,17 @@
-// FlashAttention 3, forward (Shah, Bikshandi, Zhang, Thakkar, Ramani, Dao, 2407.08608, Algorithm 2, of a consumer warpgroup).
+// FlashAttention 3, forward (Shah, Bikshandi, Zhang, Thakkar, Ramani, Dao, 2407.08608, Algorithm 2, of a consumer
+// warpgroup).
 //
 // The mathematics is FlashAttention 2's, in another order: with the tiles of keys from last to first, in two stages,
 //   S_next = Q K_j^T,  O = O + P_cur V_{j-1},  m' = max(m, rowmax S_next),  P_next = exp(S_next - m'),
 //   l = exp(m - m') l + rowsum P_next,  O = exp(m - m') O,  P_cur = P_next
-// so that the tensor cores work on the scores of the next tile while the softmax of the current one runs. An accumulator
-// sees the same operations in the same order as in FlashAttention 2 over these tiles: the same numbers. Algorithm 2 prints
-// the tiles from first to last; the published code takes the last one first, where the mask's edge is, and so does this:
-// j counts from the end, and V_{j-1} belongs to the tile before in that order. Line 7 prints j < T_c - 1, a misprint for
-// j < T_c: the scores of the last tile would be missing. Line 16 hands on S_next, of which line 13 has made P_next.
-// In fp8 P is 2^8 P until the last division (the row sum too), so that small weights survive e4m3: `round_p` of the
-// operations carries that. Hopper's fp8 tensor cores keep 13 fraction bits of the accumulator; in two levels, each tile's
-// P V is summed from zero and added to O in fp32.
+// so that the tensor cores work on the scores of the next tile while the softmax of the current one runs. An
+// accumulator sees the same operations in the same order as in FlashAttention 2 over these tiles: the same numbers.
+// Algorithm 2 prints the tiles from first to last; the published code takes the last one first, where the mask's edge
+// is, and so does this: j counts from the end, and V_{j-1} belongs to the tile before in that order. Line 7 prints j <
+// T_c - 1, a misprint for j < T_c: the scores of the last tile would be missing. Line 16 hands on S_next, of which line
+// 13 has made P_next. In fp8 P is 2^8 P until the last division (the row sum too), so that small weights survive e4m3:
+// `round_p` of the operations carries that. Hopper's fp8 tensor cores keep 13 fraction bits of the accumulator; in two
+// levels, each tile's P V is summed from zero and added to O in fp32.
 // The backward is FlashAttention 2's (`flash2_backward`), tiles of keys outside; only the roles of its warps are new.
 #pragma once
 #include <utility>
@@ -32,7 +33,8 @@ void add_value_tile(const Ops& ops, const Head<Number>& head, Span keys, const M
   for (size_t n = 0; n < o.data.size(); ++n) o.data[n] = o.data[n] + product.data[n];
 }
 
-/// The tiles of keys for one tile of rows (lines 3 to 19), from the one that holds key seen.end - 1 to that of seen.begin.
+/// The tiles of keys for one tile of rows (lines 3 to 19), from the one that holds key seen.end - 1 to that of
+/// seen.begin.
 template <class Ops, class Number = typename Ops::Number>
 void attend_from_last(const Ops& ops, const Head<Number>& head, Span rows, Span seen, int64 tile_keys, bool two_level,
                       OnlineSoftmax<Ops>& state) {

@@ -2,9 +2,9 @@
 //
 // Each part runs FlashAttention 2 over its own keys and leaves O_s (normalised, before the value factor) and L_s. Then
 //   L = ln(sum_s exp(L_s) [+ exp(sink)]),   O = factor sum_s exp(L_s - L) O_s
-// Source: Dao, Haziza, Massa, Sizov, "Flash-Decoding for long-context inference", 2023, steps 1 to 3; the composition of
-// attention states of FlashInfer, 2501.01005, section 2.2. A single part is plain FlashAttention 2. There is no backward of
-// its own: that is FlashAttention 2's.
+// Source: Dao, Haziza, Massa, Sizov, "Flash-Decoding for long-context inference", 2023, steps 1 to 3; the composition
+// of attention states of FlashInfer, 2501.01005, section 2.2. A single part is plain FlashAttention 2. There is no
+// backward of its own: that is FlashAttention 2's.
 #pragma once
 #include "reference/flash2.h"
 

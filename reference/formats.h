@@ -8,7 +8,8 @@
 //   e5m2      3             -14   57344       yes         8
 //
 // Rounding is to nearest, ties to even, straight from the given double, never by way of another format. Overflow gives
-// infinity, in e4m3 the largest number. Freestanding: device code includes this file, under nvcc, NVRTC and host compilers.
+// infinity, in e4m3 the largest number. Freestanding: device code includes this file, under nvcc, NVRTC and host
+// compilers.
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,6 +1,6 @@
 // One query head of one batch entry as the algorithms see it, and the one place where masks and modifiers enter them.
 //
-//   score   s = cap tanh(scale x / cap) - slope |i + off - j| + bias_ij for x = <q_i, k_j>; -infinity where i does not see j
+//   score   s = cap tanh(scale x / cap) - slope |i + off - j| + bias_ij for x = <q_i, k_j>; -infinity where j is hidden
 //   values  O = factor sum_j p_ij keep_ij v_j,  factor = t_v / (1 - rate)
 //   dS      p (factor keep <dO_i, v_j> - D_i), times 1 - (s1 / cap)^2 for the gradient of scale x
 // (reference/attention.h has the formulas they come from.)
@@ -91,7 +91,8 @@ bool sees_any_of(const ScoreRule<Number>& rule, Span rows, Span keys) {
   return seen.begin < keys.end && keys.begin < seen.end;
 }
 
-/// A row that sees no key has gradients 0 whatever its q and dO hold, NaN included: a product with p = 0 would not do that.
+/// A row that sees no key has gradients 0 whatever its q and dO hold, NaN included: a product with p = 0 would not do
+/// that.
 template <class Number>
 void clear_unseeing_rows(Head<Number>& head) {
   for (int64 i = 0; i < head.seq_q(); ++i) {
@@ -143,8 +144,8 @@ Matrix<Number> score_tile(const Ops& ops, const Head<Number>& head, Span rows, S
   return s;
 }
 
-/// P of a tile as it enters P V: dropped where dropout says so, rounded. Dropped is times 0, not 0, since a row's NaN must reach
-/// O even if all its keys are dropped.
+/// P of a tile as it enters P V: dropped where dropout says so, rounded. Dropped is times 0, not 0, since a row's NaN
+/// must reach O even if all its keys are dropped.
 template <class Ops, class Number, class Biases>
 FLASHPROOF_HD void drop_and_round(const Ops& ops, const ScoreRule<Number, Biases>& rule, int64 i, Span keys,
                                   Number* p) {
@@ -166,8 +167,8 @@ struct HeadOutputs {
   HeadOutputs(int64 seq_q, int64 value_dim) : o(seq_q, value_dim), l(seq_q, Number(0)) {}
 };
 
-/// Gradients while they are being summed. dq is of one query head; dk and dv collect the heads of a group; dbias (with the
-/// strides of the rule's bias) and dsink whatever shares them. Scale and value factor are applied at the end.
+/// Gradients while they are being summed. dq is of one query head; dk and dv collect the heads of a group; dbias (with
+/// the strides of the rule's bias) and dsink whatever shares them. Scale and value factor are applied at the end.
 template <class Number>
 struct HeadGradients {
   Matrix<Number> dq, dk, dv;
@@ -194,7 +195,8 @@ std::vector<Number> row_deltas(const Ops& ops, const Head<Number>& head, const M
   return delta;
 }
 
-/// P (dropped, rounded) and dS0 (rounded) of a tile, recomputed from the scores and L; dbias collects dS before rounding.
+/// P (dropped, rounded) and dS0 (rounded) of a tile, recomputed from the scores and L; dbias collects dS before
+/// rounding.
 template <class Number>
 struct GradientTile {
   Matrix<Number> p, ds;
@@ -255,7 +257,8 @@ void add_sink_gradient(const Ops& ops, const ScoreRule<Number>& rule, const std:
   for (int64 i = 0; i < rule.seq_q; ++i) dsink = dsink - ops.exp(ops.exponent(rule.sink, l[i])) * delta[i];
 }
 
-/// A sum of products times its factor, rounded to the output format: dQ and dK with the scale, dV with the value factor.
+/// A sum of products times its factor, rounded to the output format: dQ and dK with the scale, dV with the value
+/// factor.
 template <class Ops, class Number = typename Ops::Number>
 void finish_gradient(const Ops& ops, Matrix<Number>& gradient, const Number& factor) {
   for (Number& x : gradient.data) x = ops.round_output(x * factor);

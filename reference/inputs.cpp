@@ -12,7 +12,8 @@
 
 namespace flashproof {
 
-// ---- Tensors -------------------------------------------------------------------------------------------------------------
+// ---- Tensors
+// -------------------------------------------------------------------------------------------------------------
 
 Tensor::Tensor(DType element, std::vector<int64_t> extents) : dtype(element), shape(std::move(extents)) {
   bytes.resize(size_t(size()) * size_t(format_of(dtype).bits / 8));
@@ -45,7 +46,8 @@ Packing packing_of(const Problem& p) {
   return packing;
 }
 
-// ---- Data ----------------------------------------------------------------------------------------------------------------
+// ---- Data
+// ----------------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -239,7 +241,8 @@ void make_modifiers(const Source& source, Inputs& inputs) {
   }
 }
 
-// ---- Edits ---------------------------------------------------------------------------------------------------------------
+// ---- Edits
+// ---------------------------------------------------------------------------------------------------------------
 
 void set_number(std::vector<float>& numbers, int64_t index, uint32_t bits) {
   numbers[size_t(index)] = float(decode(DType::fp32, bits));
@@ -308,7 +311,8 @@ Inputs make_inputs(const Case& c, const TokenMaker& make) {
   return inputs;
 }
 
-// ---- Outputs -------------------------------------------------------------------------------------------------------------
+// ---- Outputs
+// -------------------------------------------------------------------------------------------------------------
 
 Outputs make_outputs(const Problem& p) {
   const Packing packing = packing_of(p);
@@ -343,7 +347,8 @@ Tensor& tensor_of(Outputs& outputs, OutputId id) {
   return const_cast<Tensor&>(tensor_of(static_cast<const Outputs&>(outputs), id));
 }
 
-// ---- What a row sees -----------------------------------------------------------------------------------------------------
+// ---- What a row sees
+// -----------------------------------------------------------------------------------------------------
 
 double bias_at(const Inputs& inputs, int64_t b, int64_t h, int64_t i, int64_t j) {
   if (!inputs.problem.bias) return 0;

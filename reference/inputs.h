@@ -42,7 +42,8 @@ struct Tensor {
 /// All elements decoded, in order.
 std::vector<double> decoded(const Tensor&);
 
-/// Where each batch entry's rows start in the packed tensors: q_begin has batch + 1 entries, Sq of entry b is the difference.
+/// Where each batch entry's rows start in the packed tensors: q_begin has batch + 1 entries, Sq of entry b is the
+/// difference.
 struct Packing {
   std::vector<int64_t> q_begin, k_begin;
   int64_t seq_q(int64_t b) const { return q_begin[b + 1] - q_begin[b]; }
@@ -65,8 +66,8 @@ struct Inputs {
   std::vector<float> q_descale, k_descale, v_descale;  ///< [B, Hk]; all 1 without descales
 };
 
-/// The data of a case. Throws UsageError for an illegal problem or data (bias +inf or NaN), UnavailableError for a missing file.
-/// Large tensors are made on all cores (threads.h).
+/// The data of a case. Throws UsageError for an illegal problem or data (bias +inf or NaN), UnavailableError for a
+/// missing file. Large tensors are made on all cores (threads.h).
 Inputs make_inputs(const Case&);
 
 /// One operand's tokens: a TokenRecipe with its arrays.

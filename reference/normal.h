@@ -1,9 +1,9 @@
 // Standard normal numbers by inverse CDF, the same bits on host and device: x = Phi^-1(u) for u in (0, 1).
 //
 // Rational approximations of degree 7/7 in q = u - 1/2 (|q| <= 0.425) or r = sqrt(-ln min(u, 1 - u)). Source: Wichura,
-// algorithm AS 241 (PPND16), Applied Statistics 37 (1988); relative error about 1e-16 in exact arithmetic. Every operation
-// is correctly rounded (fma, division, square root) and written out, so no compiler or libm changes a bit; measured
-// against 40 digits: at most 6e-16 relative. Freestanding: device code includes this file.
+// algorithm AS 241 (PPND16), Applied Statistics 37 (1988); relative error about 1e-16 in exact arithmetic. Every
+// operation is correctly rounded (fma, division, square root) and written out, so no compiler or libm changes a bit;
+// measured against 40 digits: at most 6e-16 relative. Freestanding: device code includes this file.
 #pragma once
 #include "reference/formats.h"
 
@@ -34,8 +34,8 @@ FLASHPROOF_HD inline double polynomial(const double (&c)[count], double x) {
   return sum;
 }
 
-/// ln x for normal x > 0: x = 2^e m with m in [sqrt(1/2), sqrt(2)), ln m = 2 atanh(f), f = (m - 1) / (m + 1). The series
-/// ends at f^21 / 21: with |f| <= 0.1716 the rest is below 2^-57 of f.
+/// ln x for normal x > 0: x = 2^e m with m in [sqrt(1/2), sqrt(2)), ln m = 2 atanh(f), f = (m - 1) / (m + 1). The
+/// series ends at f^21 / 21: with |f| <= 0.1716 the rest is below 2^-57 of f.
 FLASHPROOF_HD inline double natural_log(double x) {
   constexpr double odd[] = {2.0,        2.0 / 3.0,  2.0 / 5.0,  2.0 / 7.0,  2.0 / 9.0, 2.0 / 11.0,
                             2.0 / 13.0, 2.0 / 15.0, 2.0 / 17.0, 2.0 / 19.0, 2.0 / 21.0};

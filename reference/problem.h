@@ -1,7 +1,8 @@
-// One attention problem: shapes, dtypes, lengths, mask, modifiers, scale and direction, as plain data with one text form.
+// One attention problem: shapes, dtypes, lengths, mask, modifiers, scale and direction, as plain data with one text
+// form.
 //
-// The meaning of every field and the grammar of the text form stand in reference/README.md. A problem holds no tensor data: see
-// reference/recipe.h and reference/inputs.h.
+// The meaning of every field and the grammar of the text form stand in reference/README.md. A problem holds no tensor
+// data: see reference/recipe.h and reference/inputs.h.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -93,11 +94,12 @@ int64_t slot_length(const Lengths&, int64_t b);
 int64_t used_length(const Lengths&, int64_t b);
 int64_t max_used_length(const Lengths&, int64_t batch);
 
-/// Throws UsageError naming the field, its value and what is legal; sizes whose products overflow int64 or whose logical
-/// tensors exceed 2^40 elements are refused here, before anything is allocated.
+/// Throws UsageError naming the field, its value and what is legal; sizes whose products overflow int64 or whose
+/// logical tensors exceed 2^40 elements are refused here, before anything is allocated.
 void validate(const Problem&);
 
-/// The canonical text, e.g. `bf16 b2 h8/2 q1 k4096 d128 causal window=128,0`; parse_problem(print(p)) == p for each legal p.
+/// The canonical text, e.g. `bf16 b2 h8/2 q1 k4096 d128 causal window=128,0`; parse_problem(print(p)) == p for each
+/// legal p.
 std::string print(const Problem&);
 /// Throws UsageError with the offending word, the nearest right one and an example.
 Problem parse_problem(std::string_view text);

@@ -1,14 +1,15 @@
 // Attention in constant memory, and its practical form in chunks (Rabe and Staats, 2112.05682).
 //
-// Recurrence (section 3), one key after another, with m* = -inf, s* = 0, v* = 0 at first; these three are a row's memory:
+// Recurrence (section 3), one key after another, with m* = -inf, s* = 0, v* = 0 at first; these three are a row's
+// memory:
 //   m = max(m*, s_j),  v* = e^{m* - m} v* + e^{s_j - m} v_j,  s* = e^{m* - m} s* + e^{s_j - m},  m* = m
 //   at the end  O = v* / s*
 // In chunks (section 4, Figure 1), for each chunk of queries: each chunk c of keys is summarised on its own,
 //   m_c = max_j s_j,  v_c = sum_j e^{s_j - m_c} v_j,  s_c = sum_j e^{s_j - m_c}                      (summarize_chunk)
 // and with m = max_c m_c the summaries are combined:  O = sum_c e^{m_c - m} v_c / sum_c e^{m_c - m} s_c
-// A chunk of queries of a fixed size with chunks of sqrt(n) keys has sqrt(n) summaries, hence the paper's sqrt(n) memory.
-// Every chunk is visited, hidden or not. A sink is a chunk with v = 0, s = 1. There is no backward of its own: the paper
-// differentiates the forward and recomputes each chunk.
+// A chunk of queries of a fixed size with chunks of sqrt(n) keys has sqrt(n) summaries, hence the paper's sqrt(n)
+// memory. Every chunk is visited, hidden or not. A sink is a chunk with v = 0, s = 1. There is no backward of its own:
+// the paper differentiates the forward and recomputes each chunk.
 // `load` and `store` are told of each operator of Figure 1 that it reads its operands from device memory and leaves its
 // result there, as in FlashAttention's Algorithm 0: the paper saves memory, not traffic.
 #pragma once

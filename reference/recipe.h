@@ -1,15 +1,15 @@
 // Data recipes: the numbers of a case as a pure function of (family, parameters, seed, tensor, position).
 //
 // Every element is drawn from Philox4x32-10 with key = seed and a counter made of the tensor and the element's source
-// position (b, position in the sequence, head, channel), so a value does not depend on the sizes around it: dropping keys or
-// heads leaves the rest as it was. Normals come by inverse CDF with fixed polynomials in double and explicit fma, no
-// libm, so the same text gives the same bits on host and device, on every machine and in later releases (golden hashes in
-// tests/reference hold this). Freestanding: device code includes this file.
+// position (b, position in the sequence, head, channel), so a value does not depend on the sizes around it: dropping
+// keys or heads leaves the rest as it was. Normals come by inverse CDF with fixed polynomials in double and explicit
+// fma, no libm, so the same text gives the same bits on host and device, on every machine and in later releases (golden
+// hashes in tests/reference hold this). Freestanding: device code includes this file.
 //
 // Families that aim scores write q = g alpha, k = g beta with g = 1 / sqrt(|scale| sqrt(head_dim)), which is 1 for the
-// default scale, so that s = scale <q, k> = <alpha, beta> / sqrt(head_dim) whatever scale and head dim are, as far as the
-// format reaches; alpha = 1 + 0.1 N(0, 1), and beta = s / sqrt(head_dim) + noise. Descales, bias and ALiBi come on top. Finite
-// families stay finite: what exceeds the format becomes its largest number.
+// default scale, so that s = scale <q, k> = <alpha, beta> / sqrt(head_dim) whatever scale and head dim are, as far as
+// the format reaches; alpha = 1 + 0.1 N(0, 1), and beta = s / sqrt(head_dim) + noise. Descales, bias and ALiBi come on
+// top. Finite families stay finite: what exceeds the format becomes its largest number.
 #pragma once
 #include "reference/formats.h"
 #include "reference/normal.h"
@@ -30,7 +30,7 @@ enum class Family : int {
   late_max,      ///< the entry's last key scores about a (10), all others about 0
   sinks,         ///< key 0 scores about a (12), all others about 0
   near_ties,     ///< scores about 2.5 that differ by 0 to 6 times 2^-22 (in fp8 by what its least number allows)
-  cancelling,  ///< q.k sums terms of size a (64) over half of the channels and takes them off over the other; s about N(0, 1)
+  cancelling,    ///< terms of q.k of size a (64) over half of the channels, taken off over the rest; s about N(0, 1)
   subnormal,     ///< q, k, v, dO: magnitudes below twice the least normal number, their encodings uniform
   saturating,    ///< v and dO: magnitudes from half the largest number to the largest
   constant_v,    ///< v_jc the same for all j: O must be v
@@ -96,8 +96,8 @@ struct ElementContext {
   double scale;  ///< the problem's score scale, to aim scores
 };
 
-/// Where an element stands in its tensor: entry of the batch, position in the sequence, head of that tensor, channel. Bias:
-/// query, head, key stand for position, head, channel. Slope, sink, descales: entry and head alone.
+/// Where an element stands in its tensor: entry of the batch, position in the sequence, head of that tensor, channel.
+/// Bias: query, head, key stand for position, head, channel. Slope, sink, descales: entry and head alone.
 struct Place {
   int64 b, position, head, channel;
 };
@@ -131,8 +131,8 @@ FLASHPROOF_HD inline double aim_unit(const ElementContext& context) {
   return scale == 0 ? 1.0 : square_root(1.0 / (scale * square_root(double(context.head_dim))));
 }
 
-/// The small last channel of near_ties: 2^-22 / |scale|, at least the format's least number; times an integer k it moves
-/// the score by that integer times 2^-22.
+/// The small last channel of near_ties: 2^-22 / |scale|, at least the format's least number; times an integer k it
+/// moves the score by that integer times 2^-22.
 FLASHPROOF_HD inline double tie_step(const ElementContext& context) {
   const double scale = context.scale < 0 ? -context.scale : context.scale;
   const double least = decode(context.dtype, 1), step = scale == 0 ? least : 0x1p-22 / scale;
@@ -297,8 +297,8 @@ FLASHPROOF_HD inline double output_gradient(const Recipe& recipe, const ElementC
   }
 }
 
-/// Bias 0.5 N(0, 1), one element in 16 minus infinity where the format has it; slopes (1 + U) 2^(-1 - head mod 8), near ALiBi's
-/// geometric sequence; sinks 1 + N(0, 1); descales uniform on [0.5, 2]. Neutral where the family says so.
+/// Bias 0.5 N(0, 1), one element in 16 minus infinity where the format has it; slopes (1 + U) 2^(-1 - head mod 8), near
+/// ALiBi's geometric sequence; sinks 1 + N(0, 1); descales uniform on [0.5, 2]. Neutral where the family says so.
 FLASHPROOF_HD inline double modifier(const Recipe& recipe, Operand operand, const ElementContext& context,
                                      const Place& at) {
   const Family family = recipe.family;

@@ -1,4 +1,5 @@
-// Reading and writing safetensors, with a JSON reader for just the header's shape: no nesting is open-ended, nothing recurses.
+// Reading and writing safetensors, with a JSON reader for just the header's shape: no nesting is open-ended, nothing
+// recurses.
 #include "reference/safetensors.h"
 
 #include <unistd.h>
@@ -201,7 +202,8 @@ std::vector<std::pair<std::string, Entry>> read_header(const std::string& path, 
   return entries;
 }
 
-/// What is wrong with the entries, whose bytes must cover [0, data_size) in order of their offsets; "" where nothing is.
+/// What is wrong with the entries, whose bytes must cover [0, data_size) in order of their offsets; "" where nothing
+/// is.
 std::string fault_of(std::vector<std::pair<std::string, Entry>> entries, uint64_t data_size) {
   std::sort(entries.begin(), entries.end(),
             [](const auto& x, const auto& y) { return x.second.offsets < y.second.offsets; });

@@ -27,12 +27,13 @@ struct SafeTensors {
   bool operator==(const SafeTensors&) const = default;
 };
 
-/// Throws UnavailableError where the file cannot be opened, UsageError for content that is not a whole safetensors file,
-/// naming the file, the byte offset and the reason. No size in the file is believed before it is checked against its length.
+/// Throws UnavailableError where the file cannot be opened, UsageError for content that is not a whole safetensors
+/// file, naming the file, the byte offset and the reason. No size in the file is believed before it is checked against
+/// its length.
 SafeTensors read_safetensors(const std::string& path);
 
-/// Written to PATH.PID.tmp and renamed, so that PATH is never half a file. Throws UsageError for a tensor whose bytes do
-/// not fit its shape, UnavailableError where the file cannot be written.
+/// Written to PATH.PID.tmp and renamed, so that PATH is never half a file. Throws UsageError for a tensor whose bytes
+/// do not fit its shape, UnavailableError where the file cannot be written.
 void write_safetensors(const std::string& path, const SafeTensors& file);
 
 /// The words for our formats, and back; nothing for other words.

@@ -2,10 +2,10 @@
 //
 // Forward:   S = Q K^T,  P = softmax(S),  O = P V              (FlashAttention, 2205.14135, Algorithm 0)
 // Backward:  dV = P^T dO,  dP = dO V^T,  dS = P o (dP - D),  dQ = dS K,  dK = dS^T Q        (Algorithm 3)
-// `line` below is a line of these. Algorithm 3 reads P where the forward left it, and D_i = rowsum(P o dP). What a kernel
-// has is O and L: it makes P again from S and L, and D_i = rowsum(dO o O), which is the same (equation 4). Both are here.
-// Rows are worked on in blocks to save the host's memory; the block size changes no result. `load` and `store` are told
-// that each line moves each of its operands once.
+// `line` below is a line of these. Algorithm 3 reads P where the forward left it, and D_i = rowsum(P o dP). What a
+// kernel has is O and L: it makes P again from S and L, and D_i = rowsum(dO o O), which is the same (equation 4). Both
+// are here. Rows are worked on in blocks to save the host's memory; the block size changes no result. `load` and
+// `store` are told that each line moves each of its operands once.
 #pragma once
 #include "reference/flash2.h"
 
@@ -78,8 +78,8 @@ void move_stored_backward(const Ops& ops, const Head<Number>& head) {
   ops.store(Array::dk, "2205.14135 Algorithm 3, line 5", keys, d);
 }
 
-/// Algorithm 3 as printed: p [Sq, Sk] is what the forward stored, before dropout. The paper has neither softcap, bias nor
-/// sink, so the rule must not have them.
+/// Algorithm 3 as printed: p [Sq, Sk] is what the forward stored, before dropout. The paper has neither softcap, bias
+/// nor sink, so the rule must not have them.
 template <class Ops, class Number = typename Ops::Number>
 void standard_backward_stored(const Ops& ops, const Head<Number>& head, const Matrix<Number>& p,
                               HeadGradients<Number>& out) {

@@ -26,8 +26,8 @@ double read_double(std::string_view text, std::string_view word);
 std::string print_float(float);
 std::string print_double(double);
 
-/// The arguments of `NAME(x,y)` or the entries of `[x,y]`: what stands between `open` and a final `close`, split at commas;
-/// none for `()` and `[]`. Refuses a text of another form.
+/// The arguments of `NAME(x,y)` or the entries of `[x,y]`: what stands between `open` and a final `close`, split at
+/// commas; none for `()` and `[]`. Refuses a text of another form.
 std::vector<std::string_view> read_enclosed(std::string_view text, std::string_view open, char close,
                                             std::string_view word);
 

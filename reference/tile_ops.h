@@ -15,11 +15,12 @@
 //   finish         accumulator / row sum times the value factor
 //   round_output   to the format of the output
 //   observe        told of each step; does nothing, save in a trace
-//   load store     told, where the published algorithm moves a tile between device memory and the chip, which array, by which
-//                  line of which paper, which rows and how many columns of it; they do nothing, save in cost_by_running.cpp
+//   load store     told, where the published algorithm moves a tile between device memory and the chip, which array,
+//                  by which line of which paper, which rows and how many columns of it; they do nothing, save in
+//                  cost_by_running.cpp
 //   hold           told of a tile that is made on the chip; likewise
-// With ExactOps over a wide number type an algorithm is its mathematics; with RoundedOps it is what a CPU kernel computes;
-// with the operations of the chip (oracle/hardware_ops.h) it predicts the bits of a GPU kernel.
+// With ExactOps over a wide number type an algorithm is its mathematics; with RoundedOps it is what a CPU kernel
+// computes; with the operations of the chip (oracle/hardware_ops.h) it predicts the bits of a GPU kernel.
 // Sums and products that are not in this list (scale, bias, dP - D) are Number's own operators.
 #pragma once
 #include <cmath>
@@ -70,7 +71,7 @@ enum class Array {
   o, dq, dk, dv,                            ///< outputs
   s, p, dp, ds,                             ///< scores, probabilities and their gradients
   maximum, sum, lse, delta,                 ///< m, l, L and D, one number a row
-  part_o, part_maximum, part_sum, part_lse  ///< the result of a part of the keys, before it is combined with the others'
+  part_o, part_maximum, part_sum, part_lse  ///< the result of a part of the keys, before it is combined with others'
 };
 // clang-format on
 
@@ -156,8 +157,8 @@ struct ExactOps {
 
 /// fp32 arithmetic, round to nearest after every operation (products too), the C library's expf, and P, dS and outputs
 /// rounded to their formats; P times 2^p_scale_log2, so that fp8 holds weights down to 2^-17 instead of 2^-9.
-/// FlashAttention 3 leaves that factor in P, in the row sum and in the accumulator, and the last division takes it out. Taken
-/// out of each P at once it gives the same numbers: a power of two commutes with fp32 rounding, subnormals aside.
+/// FlashAttention 3 leaves that factor in P, in the row sum and in the accumulator, and the last division takes it out.
+/// Taken out of each P at once it gives the same numbers: a power of two commutes with fp32 rounding, subnormals aside.
 struct RoundedOps : ExactOps<float> {
   DType p_format = DType::fp32, ds_format = DType::fp32, output_format = DType::fp32;
   int p_scale_log2 = 0;

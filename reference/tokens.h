@@ -1,7 +1,7 @@
 // Elements of q, k, v or dO as a recipe makes them, by their place in the packed tensor [tokens, heads, channels].
 //
-// Element n is channel n mod C of head (n div C) mod H of token n div (C H); reductions keep some of the source's tokens,
-// heads and channels, and the recipe speaks of the source. Freestanding: device code includes this file.
+// Element n is channel n mod C of head (n div C) mod H of token n div (C H); reductions keep some of the source's
+// tokens, heads and channels, and the recipe speaks of the source. Freestanding: device code includes this file.
 #pragma once
 #include "reference/recipe.h"
 

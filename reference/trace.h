@@ -16,16 +16,16 @@ struct TraceStep {
   double maximum = 0;  ///< m, the largest score so far
   double sum = 0;      ///< l, the sum of exp(s_j - m)
   double rescale = 1;  ///< exp(m_before - m), by which the earlier sum and output were multiplied
-  /// accumulator / l: O if the row ended here. In phase "output" of the two passes: what the keys so far add to O. None in
-  /// a pass that makes no output.
+  /// accumulator / l: O if the row ended here. In phase "output" of the two passes: what the keys so far add to O. None
+  /// in a pass that makes no output.
   std::optional<double> output;
 };
 
 /// "standard", "online_softmax", "rabe_staats" (a chunk of keys for each tile), "flash1", "flash2", "flash3",
 /// "flash_decoding" (a part of the keys for each tile).
 std::vector<std::string> traced_algorithms();
-/// The algorithm of reference/ on one row with these scores, and values of one channel. Throws UsageError for an unknown
-/// algorithm, unequal lengths, an empty list, or a tile below 1.
+/// The algorithm of reference/ on one row with these scores, and values of one channel. Throws UsageError for an
+/// unknown algorithm, unequal lengths, an empty list, or a tile below 1.
 std::vector<TraceStep> trace(std::string_view algorithm, const std::vector<double>& scores,
                              const std::vector<double>& values, int64 tile);
 

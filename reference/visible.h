@@ -2,8 +2,8 @@
 //
 // With off = Sk - Sq (bottom-right alignment, FlashAttention 2.1 and later) or 0 (top-left), row i sees key j iff
 //   0 <= j < Sk,  j <= i + off if causal,  i + off - left <= j <= i + off + right if a window side is closed.
-// Each condition bounds j on one side, so the visible keys of a row are an interval. A bias of -inf hides single keys of
-// it; that is data, and is applied where the bias is read. Freestanding: device code includes this file.
+// Each condition bounds j on one side, so the visible keys of a row are an interval. A bias of -inf hides single keys
+// of it; that is data, and is applied where the bias is read. Freestanding: device code includes this file.
 #pragma once
 #include "reference/formats.h"
 

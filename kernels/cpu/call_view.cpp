@@ -1,5 +1,5 @@
-// Addresses: dense (b, i, h) at b stride0 + i stride1 + h stride2; packed (0, begin_b + i, h); paged keys (page_table[b][j div
-// page], j mod page, h).
+// Addresses: dense (b, i, h) at b stride0 + i stride1 + h stride2; packed (0, begin_b + i, h); paged keys
+// (page_table[b][j div page], j mod page, h).
 #include "kernels/cpu/call_view.h"
 
 #include <array>
@@ -79,7 +79,8 @@ int64_t key_gradient_offset(const CallView& view, const flashproof_tensor& t, in
   return concatenated ? offset_of(t, 0, view.key_gradient_begin[b] + j, kv_head) : offset_of(t, b, j, kv_head);
 }
 
-/// One side's used lengths and slot starts. `tokens` are those of the side's tensors, packed; `longest` is the longest slot.
+/// One side's used lengths and slot starts. `tokens` are those of the side's tensors, packed; `longest` is the longest
+/// slot.
 void read_lengths(const flashproof_integers& cu, bool packed, const flashproof_integers& used, bool is_used,
                   int64_t batch, int64_t tokens, int64_t longest, const char* side, std::vector<int64_t>& lengths,
                   std::vector<int64_t>& begins) {

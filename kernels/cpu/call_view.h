@@ -1,6 +1,7 @@
 // A flashproof_call as heads of fp32 numbers: addresses by strides, packing and pages; decoding and encoding of rows.
 //
-// Only elements of the logical tensors are read or written: query rows below Sq, keys below Sk, and of pages those alone.
+// Only elements of the logical tensors are read or written: query rows below Sq, keys below Sk, and of pages those
+// alone.
 #pragma once
 #include <cstdint>
 #include <vector>

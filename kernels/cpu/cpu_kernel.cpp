@@ -1,5 +1,6 @@
-// What a CPU kernel refuses, the formats that it rounds to, the text that declares them, and the loops over entries and heads.
-// The query heads of a group add to one dK and dV in ascending order, and so do entries and heads to the dbias they share.
+// What a CPU kernel refuses, the formats that it rounds to, the text that declares them, and the loops over entries and
+// heads. The query heads of a group add to one dK and dV in ascending order, and so do entries and heads to the dbias
+// they share.
 #include "kernels/cpu/cpu_kernel.h"
 
 #include <algorithm>
@@ -21,8 +22,8 @@ void check_problem(const flashproof_problem& p) {
   reject_unless(reason == nullptr, reason);
 }
 
-/// P has the inputs' format; for fp8, e5m2 too, it is e4m3 times 2^8 (FlashAttention 3). What the backward rounds has that of
-/// the outputs.
+/// P has the inputs' format; for fp8, e5m2 too, it is e4m3 times 2^8 (FlashAttention 3). What the backward rounds has
+/// that of the outputs.
 RoundedOps ops_of(const flashproof_problem& p) {
   RoundedOps ops;
   ops.p_format = is_fp8(p) ? DType::e4m3 : DType(p.dtype);

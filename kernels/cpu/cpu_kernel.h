@@ -1,4 +1,5 @@
-// What the CPU kernels share: config text, which problems they take, their Arithmetic, and the loops over entries and heads.
+// What the CPU kernels share: config text, which problems they take, their Arithmetic, and the loops over entries and
+// heads.
 //
 // A kernel is an algorithm of reference/ for one head, with fp32 arithmetic; it has its own file and its own table.
 #pragma once
@@ -16,8 +17,8 @@ struct CpuTiles {
 };
 constexpr int64_t largest_tile = 256, largest_split = 64;
 
-/// One head's algorithm. `tunables` are the config keys it takes, of tile_m, tile_n, splits, levels; the rest stay `defaults`.
-/// `order` and `normalized` are words of reference/arithmetic.h.
+/// One head's algorithm. `tunables` are the config keys it takes, of tile_m, tile_n, splits, levels; the rest stay
+/// `defaults`. `order` and `normalized` are words of reference/arithmetic.h.
 struct HeadAlgorithm {
   std::span<const char* const> tunables;
   CpuTiles defaults;
@@ -55,8 +56,8 @@ constexpr uint64_t cpu_features =
 constexpr uint32_t cpu_dtypes = 1u << FLASHPROOF_FP32 | 1u << FLASHPROOF_BF16 | 1u << FLASHPROOF_FP16 |
                                 1u << FLASHPROOF_E4M3 | 1u << FLASHPROOF_E5M2;
 
-/// The defaults, and an entry's bits depend on nothing but its own data; those of a row's O and L, where hidden tiles change
-/// nothing, on no other row. Tiles begin at multiples of tile_n, and parts of split keys depend on Sk alone.
+/// The defaults, and an entry's bits depend on nothing but its own data; those of a row's O and L, where hidden tiles
+/// change nothing, on no other row. Tiles begin at multiples of tile_n, and parts of split keys depend on Sk alone.
 constexpr flashproof_conventions cpu_conventions(const HeadAlgorithm& algorithm) {
   flashproof_conventions conventions = FLASHPROOF_DEFAULT_CONVENTIONS;
   conventions.deterministic =

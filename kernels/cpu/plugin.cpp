@@ -1,4 +1,5 @@
-// The entry point of a CPU kernel built as a plug-in, e.g. with -DFLASHPROOF_PLUGIN_KERNEL=cpu_flash2_kernel; empty elsewhere.
+// The entry point of a CPU kernel built as a plug-in, e.g. with -DFLASHPROOF_PLUGIN_KERNEL=cpu_flash2_kernel; empty
+// elsewhere.
 #ifdef FLASHPROOF_PLUGIN_KERNEL
 #include "kernels/builtin.h"
 

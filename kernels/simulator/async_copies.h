@@ -1,9 +1,9 @@
 // cp.async: copies of 16 bytes from global to shared memory that run beside the thread that issued them.
 //
-// An asynchronous operation here is bytes that nobody else may touch from its issue to its completion, and an event that
-// completes it. For cp.async the event is the issuing thread's wait for the operation's group: copies are put into a group
-// by commit, and wait<n> completes all groups but the last n. The data arrive, as the schedule draws, at the issue, at the
-// commit or at the completion. What other threads see is ordered by the barrier that must follow.
+// An asynchronous operation here is bytes that nobody else may touch from its issue to its completion, and an event
+// that completes it. For cp.async the event is the issuing thread's wait for the operation's group: copies are put into
+// a group by commit, and wait<n> completes all groups but the last n. The data arrive, as the schedule draws, at the
+// issue, at the commit or at the completion. What other threads see is ordered by the barrier that must follow.
 #pragma once
 #include <vector>
 

@@ -1,9 +1,9 @@
 // Which accesses to memory come before which, whatever the schedule: vector clocks of warps.
 //
-// Memory is ordered by barriers alone (of the block, of named sets of warps, of a warp), and a barrier takes whole warps.
-// So a warp's time is cut by its barriers into epochs, numbered upwards, and an access is (warp, lane, epoch). It comes
-// before what another warp does now exactly if that warp has learnt of its epoch's end; lanes of one warp are ordered
-// between epochs; a lane is in order with itself. (Lamport 1978; Flanagan and Freund, FastTrack, PLDI 2009.)
+// Memory is ordered by barriers alone (of the block, of named sets of warps, of a warp), and a barrier takes whole
+// warps. So a warp's time is cut by its barriers into epochs, numbered upwards, and an access is (warp, lane, epoch).
+// It comes before what another warp does now exactly if that warp has learnt of its epoch's end; lanes of one warp are
+// ordered between epochs; a lane is in order with itself. (Lamport 1978; Flanagan and Freund, FastTrack, PLDI 2009.)
 //
 // Epochs go on counting from block to block: what an earlier block did has an epoch before `block_start()`.
 #pragma once

@@ -35,7 +35,8 @@ struct SourcePlace {
 /// "race", "in-flight", "unwritten", ...
 const char* fault_name(FaultKind);
 
-/// Thrown out of `simulate`: the violation, where in the kernel, which threads (of the block), and the seed that replays it.
+/// Thrown out of `simulate`: the violation, where in the kernel, which threads (of the block), and the seed that
+/// replays it.
 struct SimulatedFault : std::exception {
   SimulatedFault(FaultKind kind, std::string what, const SourcePlace& where, std::vector<int> threads);
   const char* what() const noexcept override { return message.c_str(); }

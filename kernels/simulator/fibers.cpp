@@ -15,8 +15,8 @@ namespace {
 // Frames of a kernel with 256 output columns a row stay below a tenth of it, with a sanitizer's red zones below half.
 constexpr std::size_t stack_bytes = 256 << 10;
 
-// AddressSanitizer keeps a model of the stack in use and has to be told of each change, and that a new one holds none of the
-// red zones of a stack that lay there before.
+// AddressSanitizer keeps a model of the stack in use and has to be told of each change, and that a new one holds none
+// of the red zones of a stack that lay there before.
 #if defined(__SANITIZE_ADDRESS__)
 void clear_stack(const void* bottom, std::size_t bytes) { __asan_unpoison_memory_region(bottom, bytes); }
 void leave_stack(void** shadow, const void* bottom, std::size_t bytes) {

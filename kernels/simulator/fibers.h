@@ -1,8 +1,8 @@
 // The simulated threads' stacks: fibers that hand the processor to each other by name.
 //
-// Fiber i runs work(i) each time it is entered from rest; work returns the fiber to go on with, and fiber i rests until it
-// is entered again. A fiber that calls resume(j) in the middle of its work stays there until somebody resumes it. The
-// program that started them is fiber `host`. Stacks are kept: entering a fiber costs a jump, not an allocation.
+// Fiber i runs work(i) each time it is entered from rest; work returns the fiber to go on with, and fiber i rests until
+// it is entered again. A fiber that calls resume(j) in the middle of its work stays there until somebody resumes it.
+// The program that started them is fiber `host`. Stacks are kept: entering a fiber costs a jump, not an allocation.
 #pragma once
 #include <functional>
 #include <memory>

@@ -90,7 +90,8 @@ std::vector<GlobalRegion> regions_of(const flashproof_call& c) {
   return regions;
 }
 
-/// Lengths and pages that contradict the problem are refused here: the arrays that the kernel reads are host memory, too.
+/// Lengths and pages that contradict the problem are refused here: the arrays that the kernel reads are host memory,
+/// too.
 void check_integers(flashproof_call call) {
   for (flashproof_integers* each :
        {&call.cu_seqlens_q, &call.cu_seqlens_k, &call.seqused_q, &call.seqused_k, &call.page_table})

@@ -1,4 +1,5 @@
-// The global memory that a kernel may touch: the caller's buffers, checked for bounds, alignment and races between blocks.
+// The global memory that a kernel may touch: the caller's buffers, checked for bounds, alignment and races between
+// blocks.
 #pragma once
 #include <optional>
 #include <vector>
@@ -7,8 +8,8 @@
 
 namespace flashproof {
 
-/// A buffer in the caller's memory. An access lies in one of them. They may touch, and one that is only read may overlap
-/// others (slices of one tensor): what lies in a writable one is judged there, read or written.
+/// A buffer in the caller's memory. An access lies in one of them. They may touch, and one that is only read may
+/// overlap others (slices of one tensor): what lies in a writable one is judged there, read or written.
 struct GlobalRegion {
   const void* data;
   int64 bytes;

@@ -1,7 +1,8 @@
-// The instructions of kernels/ptx.cuh on the simulated multiprocessor (simulate.h): what the GPU does, and a check of it.
+// The instructions of kernels/ptx.cuh on the simulated multiprocessor (simulate.h): what the GPU does, and a check of
+// it.
 //
-// Every function that can be used wrongly ends with the place that names it, so that a SimulatedFault says the kernel's line.
-// An address is a pointer to a registered region of global memory or a byte address in the block's shared memory.
+// Every function that can be used wrongly ends with the place that names it, so that a SimulatedFault says the kernel's
+// line. An address is a pointer to a registered region of global memory or a byte address in the block's shared memory.
 #pragma once
 #include <type_traits>
 
@@ -154,7 +155,8 @@ inline float maximum(float a, float b) {
   return a < b ? b : a;
 }
 
-/// cvt.rn.bf16x2.f32, cvt.rn.f16x2.f32, cvt.rn.satfinite.e4m3x2.f32, cvt.rn.satfinite.e5m2x2.f32 (in the lower 16 bits).
+/// cvt.rn.bf16x2.f32, cvt.rn.f16x2.f32, cvt.rn.satfinite.e4m3x2.f32, cvt.rn.satfinite.e5m2x2.f32 (in the lower 16
+/// bits).
 template <class To>
 uint32 pack_pair(float low, float high) {
   constexpr bool fp8 = is_fp8(To::dtype);

@@ -47,8 +47,8 @@ class Machine {
     depart();
   }
 
-  /// Barrier `id` of the block, at which `threads` threads must arrive. `everybody`: the barrier of the whole block, where
-  /// they must also meet at the same place of the source.
+  /// Barrier `id` of the block, at which `threads` threads must arrive. `everybody`: the barrier of the whole block,
+  /// where they must also meet at the same place of the source.
   void barrier(int id, int threads, bool everybody, const SourcePlace&);
 
   /// The lanes of the running thread's warp alone.

@@ -1,11 +1,12 @@
 // What is remembered of every byte of a memory, so that each access can be judged: its last write and its last reads.
 //
-// An access is judged against the last write and, if it is itself a write, against the last reads of every warp; with the
-// clocks of clocks.h that finds a race in whatever order the two accesses came. An asynchronous copy owns its destination
-// from begin_copy to end_copy: every access in between is a fault, and what it brought counts as written at its end.
+// An access is judged against the last write and, if it is itself a write, against the last reads of every warp; with
+// the clocks of clocks.h that finds a race in whatever order the two accesses came. An asynchronous copy owns its
+// destination from begin_copy to end_copy: every access in between is a fault, and what it brought counts as written at
+// its end.
 //
-// Neighbouring bytes that have always been accessed together share a cell. Cells begin with 16 bytes and are split at the
-// first smaller access; accesses are aligned to their size, so that this is exact.
+// Neighbouring bytes that have always been accessed together share a cell. Cells begin with 16 bytes and are split at
+// the first smaller access; accesses are aligned to their size, so that this is exact.
 #pragma once
 #include <bit>
 #include <string>

@@ -1,8 +1,8 @@
 // A kernel on the simulated multiprocessor: the text that runs on the GPU, compiled by the host compiler.
 //
-// Blocks run one after another. Every access to memory and every meeting of threads is checked while they run; the first
-// violation ends the run (fault.h says which there are). The seed draws the order of blocks, warps and lanes and the
-// moment at which asynchronous copies arrive; the same seed gives the same run, and the same message, again.
+// Blocks run one after another. Every access to memory and every meeting of threads is checked while they run; the
+// first violation ends the run (fault.h says which there are). The seed draws the order of blocks, warps and lanes and
+// the moment at which asynchronous copies arrive; the same seed gives the same run, and the same message, again.
 #pragma once
 #include <array>
 #include <functional>
@@ -24,8 +24,8 @@ struct SimulatedLaunch {
 };
 
 /// Runs `body` once for every thread of every block; within it the instructions of kernels/ptx.cuh act on the simulated
-/// multiprocessor. Throws SimulatedFault for a violation, std::invalid_argument for a launch that a GPU would refuse, and
-/// what `body` throws. Several threads of the program may simulate at the same time; a body must not simulate.
+/// multiprocessor. Throws SimulatedFault for a violation, std::invalid_argument for a launch that a GPU would refuse,
+/// and what `body` throws. Several threads of the program may simulate at the same time; a body must not simulate.
 void simulate(const SimulatedLaunch&, const std::function<void()>& body);
 
 }  // namespace flashproof
