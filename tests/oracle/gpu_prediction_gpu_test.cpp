@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <chrono>
+#include <cstdio>
+
 #include "oracle/bits.h"
 #include "oracle/gpu/prediction.h"
 #include "oracle/gpu/tokens.h"
@@ -55,11 +58,20 @@ TEST_F(GpuPrediction, IsTheHosts) {
   std::printf("%ld elements\n", long(elements));
 }
 
+/// How long each takes is printed; the device is started before.
 TEST_F(GpuPrediction, IsTheHostsOfALargeCase) {
   const Case c = parse_case("bf16 h4/2 q2048 k2048 d128 causal data=normal");
   const Inputs in = make_inputs(c);
   const Arithmetic arithmetic = parse_arithmetic(test::hopper_arithmetic(c.problem, 128, 64));
-  const Outputs host = predict(in, arithmetic), gpu = predict_on_gpu(in, arithmetic);
+  const auto timed = [&](const char* who, auto predictor) {
+    const auto start = std::chrono::steady_clock::now();
+    const Outputs outputs = predictor();
+    std::printf("%s: %.3f s\n", who, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    return outputs;
+  };
+  predict_on_gpu(make_inputs(parse_case("bf16 q1 k1 d16")), arithmetic);
+  const Outputs gpu = timed("GPU", [&] { return predict_on_gpu(in, arithmetic); });
+  const Outputs host = timed("host", [&] { return predict(in, arithmetic); });
   EXPECT_TRUE(host.o == gpu.o);
   EXPECT_TRUE(host.lse == gpu.lse);
 }
