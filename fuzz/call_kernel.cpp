@@ -76,8 +76,8 @@ struct CaseData {
   std::optional<std::pair<Tensor, Tensor>> exact_forward;
 };
 
-/// Checks run one case several times over, and making its data costs more than running a kernel of ours: the last case's
-/// are kept. Where the kernel runs on the GPU, that makes the large tensors.
+/// Checks run one case several times over, and making its data costs more than running a kernel of ours: the last
+/// case's are kept. Where the kernel runs on the GPU, that makes the large tensors.
 CaseData& data_of(const LoadedKernel& kernel, const Run& run) {
   static thread_local std::optional<CaseData> last;
   if (!last || !(last->c == run.c && last->scaling == run.scaling))

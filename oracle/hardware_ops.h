@@ -2,14 +2,14 @@
 // logarithm by the models of kernels/hardware, the rest in fp32, each operation rounded to nearest.
 //
 //   multiply_add   instruction after instruction in ascending inner index, from C
-//   exponent       fl(fl(s - m) c), c = fl(log2 e); where scores are not scaled fma(s, c, -fl(m c)), c = fl(scale log2 e);
-//                  correction fl(fl(m_before - m) c), exp 2^x
-//   row_sum        four lanes, key j of a tile in lane (j mod 8) / 2 as an m16n8 fragment holds it, added in ascending j;
-//                  the total is (l_0 + l_2) + (l_1 + l_3)
+//   exponent       fl(fl(s - m) c), c = fl(log2 e); where scores are not scaled fma(s, c, -fl(m c)), c = fl(scale
+//                  log2 e); correction fl(fl(m_before - m) c), exp 2^x
+//   row_sum        four lanes, key j of a tile in lane (j mod 8) / 2 as an m16n8 fragment holds it, added in ascending
+//                  j; the total is (l_0 + l_2) + (l_1 + l_3)
 //   tanh_ratio     1 - 2 / (1 + 2^(s k)), k = 2 log2 e / cap rounded once
 //   round_p        of 2^k p, as it enters the tensor core: the value factor takes 2^-k
-//   finish         fl(O w) + 0, w = fl(fl(1 / l) g), or 0 where l is 0. The sum makes -0 +0: an instruction of zeros does
-//                  so to O and changes nothing else
+//   finish         fl(O w) + 0, w = fl(fl(1 / l) g), or 0 where l is 0. The sum makes -0 +0: an instruction of zeros
+//                  does so to O and changes nothing else
 //   lse            fma(m, unit, ln l), the unit of scores being scale where c has it, else 1
 #pragma once
 #include "kernels/hardware/convert.h"

@@ -10,8 +10,8 @@
 
 namespace flashproof {
 
-/// From this many multiply-adds on, hidden ones counted, a GPU is asked: 0.3 s of one core (bits.h), of which the copies
-/// and the launch take a small part.
+/// From this many multiply-adds on, hidden ones counted, a GPU is asked: below, the host needs less time (bits.h) than
+/// it is worth to look for one. Chosen, not measured.
 constexpr double least_products_for_gpu = 3e8;
 double products_of(const Problem&);
 

@@ -30,12 +30,12 @@ std::vector<HeadTask> head_tasks(const Inputs&, const Arithmetic&, const Predict
 /// O and L from their encodings, in the order of PredictionArrays.
 Outputs outputs_of_bits(const Problem&, const std::vector<uint32>& o, const std::vector<uint32>& lse);
 
-/// `predict` (oracle/bits.h) by groups of rows, each by one thread of the host: the GPU's functions where there is no GPU.
-/// Time: about 2.5 ns a multiply-add, on each core.
+/// `predict` (oracle/bits.h) by groups of rows, each by one thread of the host: the GPU's functions where there is no
+/// GPU. Time: about 2.5 ns a multiply-add, on each core.
 Outputs predict_by_groups(const Inputs&, const Arithmetic&, int threads = 0);
 
-/// Whether predict_on_gpu can predict this: the program was built with CUDA, there is a GPU, and a group's state fits into
-/// the shared memory of a block. "", or why not.
+/// Whether predict_on_gpu can predict this: the program was built with CUDA, there is a GPU, and a group's state fits
+/// into the shared memory of a block. "", or why not.
 std::string gpu_lacks(const Problem&, const Arithmetic&);
 
 /// `predict` by the first CUDA device. Throws UnavailableError where gpu_lacks says why or its memory is too small,

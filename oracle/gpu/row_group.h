@@ -1,7 +1,7 @@
 // FlashAttention 2's forward (reference/flash2.h) for a group of up to 16 query rows, as a team of threads carries it
 // out with the chip's operations in ordinary instructions: a block of a GPU, or one thread of the host.
 //
-// The rows of a tile depend on each other in which tiles of keys they pass over alone, so a tile is worked on in groups.
+// The rows of a tile share which tiles of keys they pass over, and nothing else, so a tile is worked on in groups.
 // For each tile of keys, which is worked on whole (nobody sees the keys of its rest), with waits between the steps:
 //   scores       thread n: s of one row and key after the other
 //   softmax      thread r < rows: softmax_step and drop_and_round of row r
@@ -45,8 +45,8 @@ struct Team {
   }
 };
 
-/// One query head: its rule, its operands and where its outputs lie. Inner axes of decoded operands are in the steps' order
-/// and padded with zeros to whole instructions.
+/// One query head: its rule, its operands and where its outputs lie. Inner axes of decoded operands are in the steps'
+/// order and padded with zeros to whole instructions.
 struct HeadTask {
   ScoreRule<float, EncodedView> rule;
   EncodedRows encoded_q, encoded_k, encoded_v;

@@ -1,5 +1,5 @@
-// oracle/gpu without a GPU: its functions run on the host, a thread a team, and give what the CPU's predictor gives; and
-// oracle/large_cases: who predicts, and that a GPU which errs is named.
+// oracle/gpu without a GPU: its functions run on the host, a thread a team, and give what the CPU's predictor gives;
+// and oracle/large_cases: who predicts, and that a GPU which errs is named.
 #include "oracle/gpu/prediction.h"
 
 #include <gtest/gtest.h>
