@@ -1,5 +1,5 @@
-// A check is two pure functions: plan(case) says which runs it needs, judge(case, results) says what they show. The oracle
-// never loads or calls a kernel; fuzz/runner does.
+// A check is two pure functions: plan(case) says which runs it needs, judge(case, results) says what they show. The
+// oracle never loads or calls a kernel; fuzz/runner does.
 #pragma once
 #include <optional>
 #include <span>
@@ -49,7 +49,8 @@ struct Scaling {
   bool operator==(const Scaling&) const = default;
 };
 
-/// What the runner spoils in the flashproof_problem of an otherwise legal call, before it asks supports() (check `reject`).
+/// What the runner spoils in the flashproof_problem of an otherwise legal call, before it asks supports() (check
+/// `reject`).
 enum class IllegalMutation {
   none,
   head_dim_zero,
@@ -106,11 +107,13 @@ struct Check {
 /// All checks, in the order they run.
 std::span<const Check> all_checks();
 
-/// Which wrong answers `bound` would reject on this case, by at most 8 of its query rows (for reports): zeros, mean of V, previous
-/// output (of the next seed), mask off by one (rows whose keys end at a mask's edge), one key dropped, scale 1 % off, base-2 L.
+/// Which wrong answers `bound` would reject on this case, by at most 8 of its query rows (for reports): zeros, mean of
+/// V, previous output (of the next seed), mask off by one (rows whose keys end at a mask's edge), one key dropped,
+/// scale 1 % off, base-2 L.
 std::vector<Imposter> power_of(const Case&, const Subject&);
 
-/// A verdict for results that are not ok (crash, timeout, error, rejection of a legal problem); nullptr-like empty `check` if all are ok.
+/// A verdict for results that are not ok (crash, timeout, error, rejection of a legal problem); nullptr-like empty
+/// `check` if all are ok.
 Verdict judge_status(const char* check, std::span<const RunResult>);
 
 }  // namespace flashproof

@@ -19,7 +19,8 @@ void fail(Verdict&, const char* kind, const std::string& why);
 void fail_at(Verdict&, const Where&, const char* kind, const std::string& why);
 /// Fails the verdict for what the call did to memory: "red-zone", "input-changed", "unwritten", "tail".
 void judge_memory(Verdict&, const MemoryReport&);
-/// Notes another ratio of one element: the output's worst, and the verdict's. True where it is the verdict's worst so far.
+/// Notes another ratio of one element: the output's worst, and the verdict's. True where it is the verdict's worst so
+/// far.
 bool note_ratio(Verdict&, const Problem&, OutputId, int64_t index, double ratio);
 /// The verdict fails for the element noted last, its worst: `kind` and `why` are of the element that `where` names.
 void fail_as_worst(Verdict&, const char* kind, const std::string& why);
@@ -39,11 +40,12 @@ std::optional<double> empty_lse(const Subject&);
 bool empty_o_defined(const Subject&);
 /// Whether the query row (at.b, at.head, at.position) sees no key.
 bool sees_no_key(const Inputs&, const Where& at);
-/// Rows of [total_q, H] whose O or L the kernel leaves undefined: those without keys and sink. Empty where it defines both.
+/// Rows of [total_q, H] whose O or L the kernel leaves undefined: those without keys and sink. Empty where it defines
+/// both.
 std::vector<uint8_t> undefined_rows(const Case&, const Subject&);
 
-/// The case with q = 0 data of `family`: bias, slopes, sink, softcap, descales, edits, direction and a scale near fp32's largest
-/// number neutral. `keep_dropout`: rate 1/2 stays.
+/// The case with q = 0 data of `family`: bias, slopes, sink, softcap, descales, edits, direction and a scale near
+/// fp32's largest number neutral. `keep_dropout`: rate 1/2 stays.
 Case neutral_case(const Case&, Family family, bool keep_dropout);
 
 }  // namespace flashproof

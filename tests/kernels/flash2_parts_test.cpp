@@ -351,7 +351,8 @@ TEST(Flash2Parts, SumCatchesNaNThatTheMaximumPassesOver) {
   }
 }
 
-/// A bias that stands for a mask may be -FLT_MAX for all keys of a tile: they are equal then, and nothing beside others.
+/// A bias that stands for a mask may be -FLT_MAX for all keys of a tile: they are equal then, and nothing beside
+/// others.
 TEST(Flash2Parts, LowestFiniteScoresAreNoInfinities) {
   constexpr float lowest = std::numeric_limits<float>::lowest();
   Matrix32 first(32 * 32, lowest), second(32 * 32, lowest);
