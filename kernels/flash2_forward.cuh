@@ -5,7 +5,8 @@
 //   O = w O,  L = m unit + ln l                                                              (flash2_store.cuh)
 // A warp owns 16 or 32 rows and all keys of a tile, so softmax and P stay in its registers. Tiles of keys begin at
 // multiples of tile_n; those that the mask hides from the whole tile of rows are passed over. Nothing that a row gets
-// depends on the tile of rows.
+// depends on the tile of rows, unless V has NaN or infinity where the mask hides it: 0 times that is NaN, where the
+// tile is not passed over.
 //
 // Shared memory: Q, then for each stage K and V (kernels/tile_config.h); tile n of the keys is in stage n mod stages.
 // While a tile is worked on, stages - 1 others are on their way; one barrier a tile says both that it has arrived for
