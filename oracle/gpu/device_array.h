@@ -13,6 +13,7 @@ namespace flashproof {
 
 /// Throws UnavailableError where memory is short, else std::runtime_error: `what` failed.
 inline void require_cuda(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) cudaGetLastError();  // takes it back, so that the next launch is not blamed for it
   if (error == cudaErrorMemoryAllocation)
     throw UnavailableError("the GPU's memory is too small for the oracle's arrays");
   if (error != cudaSuccess)

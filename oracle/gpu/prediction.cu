@@ -32,13 +32,16 @@ __global__ void __launch_bounds__(block_threads, blocks_a_multiprocessor)
                 Team{int(threadIdx.x), int(blockDim.x)});
 }
 
-/// Bytes of shared memory that a block may ask for, or 0 with the reason why there is no device.
+/// Bytes of shared memory that a block may ask for, which become the kernel's limit, or 0 with the reason why no device
+/// runs it. The limit is one for all threads of the host: set before a launch, it could be another's by then.
 int64_t shared_bytes_of_device(std::string& reason) {
   int bytes = 0;
-  cudaFuncAttributes attributes;  // of a kernel that was compiled for the device, or the reason why not
-  cudaError_t error = cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
-  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, predict_kernel);
+  cudaError_t error = cudaSetDevice(0);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
+  if (error == cudaSuccess)
+    error = cudaFuncSetAttribute(predict_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error == cudaSuccess) return bytes;
+  cudaGetLastError();  // takes the error back
   reason = std::string("no GPU: ") + cudaGetErrorString(error);
   return 0;
 }
@@ -73,9 +76,8 @@ Outputs predict_on_gpu(const Inputs& in, const Arithmetic& a) {
                                                   int(p.heads / p.kv_heads));
   require_cuda(cudaGetLastError(), "launch");
   const int64_t groups = groups_of_head(shape, max_used_length(p.q, p.batch)), blocks = groups * p.batch * p.heads;
-  const int bytes = int(group_state_bytes(shape.tile_n, shape.value_dim));
-  require_cuda(cudaFuncSetAttribute(predict_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "kernel");
-  if (blocks > 0) predict_kernel<<<unsigned(blocks), block_threads, bytes>>>(shape, heads.data(), groups);
+  const int64_t bytes = group_state_bytes(shape.tile_n, shape.value_dim);
+  if (blocks > 0) predict_kernel<<<unsigned(blocks), block_threads, size_t(bytes)>>>(shape, heads.data(), groups);
   require_cuda(cudaGetLastError(), "launch");
   std::vector<uint32> o_bits, lse_bits;
   o.read(o_bits);

@@ -31,7 +31,8 @@ void make_tokens(const TokenPlan& plan, Tensor& tensor) {
 
 TokenMaker tokens_by_gpu() {
   int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return {};
+  if (cudaGetDeviceCount(&devices) != cudaSuccess) return cudaGetLastError(), TokenMaker{};  // takes the error back
+  if (devices == 0) return {};
   return make_tokens;
 }
 
