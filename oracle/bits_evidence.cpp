@@ -30,7 +30,10 @@ std::vector<std::string> models_behind(const Problem& p, const Arithmetic& a) {
 std::string uncertified(const Problem& p, const Arithmetic& a, const Subject& subject) {
   if (!subject.gpu) return "";
   if (subject.gpu->certificate == nullptr) return subject.gpu->without;
-  return gap_in(*subject.gpu->certificate, models_behind(p, a), subject.gpu->code.assembler);
+  const Certificate& c = *subject.gpu->certificate;
+  if (c.compute_capability != "9.0")  // whose models another chip's certificate does not speak of
+    return "the declared `chip=sm_90` is not that of " + c.gpu + ", compute capability " + c.compute_capability;
+  return gap_in(c, models_behind(p, a), subject.gpu->code.assembler);
 }
 
 std::string evidence_text(const Subject& subject) {

@@ -12,7 +12,8 @@ namespace flashproof {
 /// multiplies the arithmetic does not say: all of Hopper's that have it.
 std::vector<std::string> models_behind(const Problem&, const Arithmetic&);
 
-/// "" where the GPU that runs the kernel is certified to compute these models, or none runs it; else what is missing.
+/// "" where the GPU that runs the kernel is certified to compute these models, which are of sm_90, or none runs it; else
+/// what is missing.
 std::string uncertified(const Problem&, const Arithmetic&, const Subject&);
 
 /// For a verdict's `assumed`: whose models, and what certifies them.

@@ -61,6 +61,15 @@ TEST(BitsEvidence, IsNeededOnAGpuAlone) {
   EXPECT_EQ(kernel.missing(), "");
 }
 
+/// A certificate compares each chip with its own models: what holds for an sm_80 does not certify those of sm_90.
+TEST(BitsEvidence, OfAnotherChipIsNone) {
+  OnGpu kernel("bf16 q4 k8 d16");
+  kernel.certificate.compute_capability = kernel.subject.gpu->code.compute_capability = "8.0";
+  EXPECT_FALSE(kernel.applies());
+  EXPECT_NE(kernel.missing().find("`chip=sm_90` is not that of Made-up GPU, compute capability 8.0"), std::string::npos)
+      << kernel.missing();
+}
+
 TEST(BitsEvidence, IsMissingWhereAModelBehindTheProblemDiffers) {
   for (const auto& [text, model] :
        {std::pair("bf16 q4 k8 d16", "mma.sync bf16"), std::pair("e5m2 q4 k8 d16", "mma.sync e4m3 e5m2"),
