@@ -100,11 +100,11 @@ std::string print(const Certificate& c) {
 
 Certificate parse_certificate(const std::string& text) {
   const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object() || json.value("format", "") != format_name)
+  if (!json.is_object() || !json.contains("format") || json["format"] != format_name)
     throw UsageError(std::string("not a ") + format_name);
-  if (json.value("version", 0) > format_version)
-    throw UsageError(std::string(format_name) + " of a later version than this program reads; update Flashproof");
   try {
+    if (json.at("version").get<int>() > format_version)
+      throw UsageError(std::string(format_name) + " of a later version than this program reads; update Flashproof");
     Certificate c;
     c.gpu = json.at("gpu"), c.compute_capability = json.at("compute_capability"), c.driver = json.at("driver");
     c.assembler = json.at("assembler"), c.run_time_assembler = json.at("run_time_assembler");

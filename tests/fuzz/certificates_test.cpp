@@ -50,7 +50,8 @@ TEST(CertificateFile, IsRefusedWhereItIsNone) {
   };
   for (const std::string& bad :
        {std::string("{"), std::string("[]"), std::string("{}"), changed("flashproof-certificate", "another"),
-        changed("\"version\": 1", "\"version\": 2"), changed("\"models\"", "\"modelz\""),
+        changed("\"flashproof-certificate\"", "1"), changed("\"version\": 1", "\"version\": 2"),
+        changed("\"version\": 1", "\"version\": \"one\""), changed("\"models\"", "\"modelz\""),
         changed("\"mismatches\": 0", "\"mismatches\": \"none\""), text.substr(0, text.size() / 2)})
     EXPECT_THROW(parse_certificate(bad), UsageError) << bad.substr(0, 60);
 }
