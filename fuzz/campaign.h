@@ -1,9 +1,9 @@
 // A campaign: cases 0, 1, 2, ... of a seed, executed on all cores, recorded one line each, resumable after any
 // interruption.
 //
-// The engine never loads a GPU or calls a kernel itself; workers do (fuzz/runner.h). Case `index` is a pure function of
-// the seed (fuzz/generate.h), so a resumed campaign runs exactly the indices that have no record: none is lost or run
-// twice. The last tenth of a time budget is kept for reducing what was found.
+// The engine never calls a kernel itself; workers do (fuzz/runner.h). Case `index` is a pure function of the seed
+// (fuzz/generate.h), so a resumed campaign runs exactly the indices that have no record: none is lost or run twice. The
+// last tenth of a time budget is kept for reducing what was found.
 #pragma once
 #include <atomic>
 #include <functional>
