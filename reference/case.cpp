@@ -39,7 +39,7 @@ constexpr int64_t longest_map = int64_t(1) << 24;  ///< positions in one index m
 
 const char* name_of(Family family) { return family_names[size_t(family)]; }
 
-// ---- What is legal --------------------------------------------------------------------------------------------------
+// ---- What is legal
 
 namespace {
 
@@ -141,7 +141,7 @@ void validate(const Case& c) {
   for (const SetElement& set : c.sets) validate_set(c.problem, set);
 }
 
-// ---- Printing -------------------------------------------------------------------------------------------------------
+// ---- Printing
 
 namespace {
 
@@ -199,7 +199,7 @@ std::string print(const Case& c) {
   return text;
 }
 
-// ---- Reading --------------------------------------------------------------------------------------------------------
+// ---- Reading
 
 namespace {
 

@@ -13,7 +13,6 @@
 namespace flashproof {
 
 // ---- Tensors
-// -------------------------------------------------------------------------------------------------------------
 
 Tensor::Tensor(DType element, std::vector<int64_t> extents) : dtype(element), shape(std::move(extents)) {
   bytes.resize(size_t(size()) * size_t(format_of(dtype).bits / 8));
@@ -47,7 +46,6 @@ Packing packing_of(const Problem& p) {
 }
 
 // ---- Data
-// ----------------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -242,7 +240,6 @@ void make_modifiers(const Source& source, Inputs& inputs) {
 }
 
 // ---- Edits
-// ---------------------------------------------------------------------------------------------------------------
 
 void set_number(std::vector<float>& numbers, int64_t index, uint32_t bits) {
   numbers[size_t(index)] = float(decode(DType::fp32, bits));
@@ -312,7 +309,6 @@ Inputs make_inputs(const Case& c, const TokenMaker& make) {
 }
 
 // ---- Outputs
-// -------------------------------------------------------------------------------------------------------------
 
 Outputs make_outputs(const Problem& p) {
   const Packing packing = packing_of(p);
@@ -348,7 +344,6 @@ Tensor& tensor_of(Outputs& outputs, OutputId id) {
 }
 
 // ---- What a row sees
-// -----------------------------------------------------------------------------------------------------
 
 double bias_at(const Inputs& inputs, int64_t b, int64_t h, int64_t i, int64_t j) {
   if (!inputs.problem.bias) return 0;

@@ -52,7 +52,7 @@ int64_t max_used_length(const Lengths& side, int64_t batch) {
   return longest;
 }
 
-// ---- What is legal --------------------------------------------------------------------------------------------------
+// ---- What is legal
 
 namespace {
 
@@ -147,7 +147,7 @@ void validate(const Problem& p) {
   require(!(p.paging && p.layout.heads_first), "pages are [pages, page size, Hk, d]: layout=bhsd does not apply");
 }
 
-// ---- Printing -------------------------------------------------------------------------------------------------------
+// ---- Printing
 
 namespace {
 
@@ -213,7 +213,7 @@ std::string print(const Problem& p) {
   return text;
 }
 
-// ---- Reading --------------------------------------------------------------------------------------------------------
+// ---- Reading
 
 namespace {
 
