@@ -50,9 +50,9 @@ std::span<const DeviceKernel> kernels_of(int32_t dtype) {
 }
 
 /// Whether the code of an fp8 kernel that the chip runs has a body (kernels/flash2_table.h): an sm_89 may run that of
-/// sm_80, and a chip later than all that the program was built for what its driver makes of that. ptxVersion is the virtual
-/// architecture that machine code is from (CUDA Runtime API, cudaFuncAttributes): 90 for sm_90a, as the note .note.nv.cuinfo
-/// in it says. True without a chip.
+/// sm_80, and a chip later than all that the program was built for what its driver makes of that. ptxVersion is the
+/// virtual architecture that machine code is from (CUDA Runtime API, cudaFuncAttributes): 90 for sm_90a, as the note
+/// .note.nv.cuinfo in it says. True without a chip.
 bool has_body(const void* function) {
   cudaFuncAttributes code = {};
   if (cudaFuncGetAttributes(&code, function) != cudaSuccess) return cudaGetLastError(), true;
@@ -115,8 +115,8 @@ Choice choice_of(const flashproof_problem& p, const char* config_text) {
   return choice;
 }
 
-/// What forward() may need of the compiler, before it is timed: calls whose rows are not aligned take the general kernel.
-/// What does not compile is left for forward() to tell of, as an error.
+/// What forward() may need of the compiler, before it is timed: calls whose rows are not aligned take the general
+/// kernel. What does not compile is left for forward() to tell of, as an error.
 void compile_ahead(const Choice& choice) {
   TileConfig general = choice.tile;
   general.features = Features::general;

@@ -19,8 +19,8 @@ TileConfig run_time_config(const flashproof_problem&, const Config&, Features);
 /// compile_kernel does. Safe to call from several threads, as is the next.
 const CompiledKernel& run_time_code(const TileConfig&, const std::string& architecture);
 
-/// Its kernel on the device, whose context must be current, loaded when it is first asked for in this process. Throws as
-/// compile_kernel and load_kernel do.
+/// Its kernel on the device, whose context must be current, loaded when it is first asked for in this process. Throws
+/// as compile_kernel and load_kernel do.
 const LaunchableKernel& run_time_kernel(const TileConfig&, int device);
 
 /// Every field drawn: 1 to 8 warps of 16 or 32 rows, up to 256 keys, 1 to 5 stages, any format of the tensor core, any

@@ -14,7 +14,7 @@ namespace flashproof {
 std::string unpredictable(const Problem&, const Arithmetic&);
 
 /// O and L to the bit; the gradients are left empty. NaN stands for every NaN. Rows without keys have O = 0 and L =
-/// -infinity, or their sink. `threads`: 0 is all cores (see reference/threads.h). Throws std::invalid_argument where the
+/// -infinity, or their sink. `threads`: 0 is all cores (reference/threads.h). Throws std::invalid_argument where the
 /// problem is unpredictable. Time: about 0.35 ns a multiply-add and 37 ns a score, with softcap and ALiBi 45 (CPU time
 /// on one core of a Xeon with AVX-512, 512 rows of 2048 keys in head dims 32 and 128, bf16 and e4m3; medians of 7).
 Outputs predict(const Inputs&, const Arithmetic&, int threads = 0);

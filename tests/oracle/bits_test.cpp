@@ -225,7 +225,8 @@ RC_GTEST_PROP(BitsTest, PredictsFp16, ()) { expect_same_bits(DType::fp16); }
 RC_GTEST_PROP(BitsTest, PredictsE4m3, ()) { expect_same_bits(DType::e4m3); }
 RC_GTEST_PROP(BitsTest, PredictsE5m2, ()) { expect_same_bits(DType::e5m2); }
 
-/// Where exponents overflow, the keys of zeros behind the last one weigh 2^(-inf + inf): the row sum is NaN, not infinite.
+/// Where exponents overflow, the keys of zeros behind the last one weigh 2^(-inf + inf): the row sum is NaN, not
+/// infinite.
 TEST(BitsTest, CountsKeysBehindTheLastOne) {
   const Case c = parse_case("bf16 q3 k2 d64 scale=1e38 seed=5");
   const Inputs in = make_inputs(c);
@@ -234,8 +235,8 @@ TEST(BitsTest, CountsKeysBehindTheLastOne) {
   EXPECT_EQ(differing(predicted, transcribed(in, 16, 64)), 0);
 }
 
-/// Negative products below every fp32 number make -0, and an instruction of zeros, of which a tile of rows or keys may have
-/// more or fewer, +0.
+/// Negative products below every fp32 number make -0, and an instruction of zeros, of which a tile of rows or keys may
+/// have more or fewer, +0.
 TEST(BitsTest, GivesZerosOneSignWhateverTheTiles) {
   const auto bits = [](const char* text, int64_t tile_m, int64_t tile_n) {
     const Case c = parse_case(text);
