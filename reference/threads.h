@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -14,6 +15,7 @@ inline thread_local int default_threads = 0;
 
 /// body(scratch, item) for item = 0 .. count-1, on `threads` cores (0: default_threads), in any order: the body writes
 /// only what belongs to its item, and its thread's scratch, which is what make_scratch() gives. Neither may throw.
+/// Threads that the system refuses, as where a limit of memory leaves no room for their stacks, are done without.
 template <class MakeScratch, class Body>
 void for_each_item_with(int64_t count, int threads, const MakeScratch& make_scratch, const Body& body) {
   if (count == 0) return;
@@ -25,7 +27,10 @@ void for_each_item_with(int64_t count, int threads, const MakeScratch& make_scra
     for (int64_t item = next++; item < count; item = next++) body(scratch, item);
   };
   std::vector<std::thread> others;
-  for (int64_t n = 1; n < std::min(cores, count); ++n) others.emplace_back(work);
+  try {
+    for (int64_t n = 1; n < std::min(cores, count); ++n) others.emplace_back(work);
+  } catch (const std::system_error&) {
+  }
   work();
   for (std::thread& other : others) other.join();
 }

@@ -1,7 +1,13 @@
-// make_inputs: every element is what token_element says of its place, whoever makes it and on however many threads.
+// make_inputs: every element is what token_element says of its place, whoever makes it and on however many threads; and
+// threads.h, where the system refuses some.
 #include "reference/inputs.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
 
 #include "reference/threads.h"
 
@@ -45,6 +51,27 @@ TEST(Inputs, HaveTheSameBitsOnAnyThreads) {
   const Inputs five = make_inputs(c);
   default_threads = 0;
   EXPECT_TRUE(same_tokens(one, five));
+}
+
+/// With room in the address space for the stacks of a few threads, of 64; exit code 0 if every item was done once.
+[[noreturn]] void do_items_with_few_stacks() {
+  int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t bytes = rlim_t(pages * sysconf(_SC_PAGESIZE)) + (32 << 20);
+  const rlimit limits{bytes, bytes};
+  setrlimit(RLIMIT_AS, &limits);
+  int times[64] = {};
+  for_each_item(64, 64, [&](int64_t n) {
+    ++times[n];
+    usleep(10000);
+  });
+  _exit(std::count(times, times + 64, 1) == 64 ? 0 : 1);
+}
+TEST(Threads, ThatTheSystemRefusesAreDoneWithout) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer's address space has no limit";
+#endif
+  EXPECT_EXIT(do_items_with_few_stacks(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
