@@ -21,6 +21,7 @@
 #include "fuzz/worker_protocol.h"
 #include "reference/errors.h"
 #include "reference/inputs.h"
+#include "reference/threads.h"
 
 extern char** environ;
 
@@ -291,8 +292,8 @@ Worker::Worker(const std::string& kernel, const Limits& limits) : state_(std::ma
 Worker::~Worker() { state_->stop(); }
 
 RunResult Worker::run(const Run& run, const std::string& config) {
-  return state_->exchange_or_restart(&run.c.problem,
-                                     framed(Tag::request, encode({run, config, state_->limits.memory_bytes})));
+  return state_->exchange_or_restart(
+      &run.c.problem, framed(Tag::request, encode({run, config, state_->limits.memory_bytes, default_threads})));
 }
 
 RunResult Worker::ask(Question question, const Problem& problem, const std::string& config) {
@@ -300,7 +301,7 @@ RunResult Worker::ask(Question question, const Problem& problem, const std::stri
   run.c.problem = problem;
   return state_->exchange_or_restart(nullptr,
                                      framed(question == Question::supports ? Tag::ask_supports : Tag::ask_arithmetic,
-                                            encode({run, config, state_->limits.memory_bytes})));
+                                            encode({run, config, state_->limits.memory_bytes, default_threads})));
 }
 
 int Worker::process() const { return state_->process; }

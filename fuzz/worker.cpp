@@ -12,6 +12,7 @@
 #include "fuzz/runner.h"
 #include "fuzz/worker_protocol.h"
 #include "reference/errors.h"
+#include "reference/threads.h"
 
 namespace flashproof {
 namespace {
@@ -73,6 +74,7 @@ bool answer(const std::string& name, const Frame& frame, int output) {
     answer(kernel, frame.tag == Tag::ask_supports ? Question::supports : Question::arithmetic, request, output);
     return true;
   }
+  default_threads = request.threads;
   const bool on_host = kernel.table->memory == FLASHPROOF_HOST;  // a CUDA context maps more than any limit
   if (request.memory_bytes > 0 && on_host && !address_space_is_reserved) limit(RLIMIT_AS, request.memory_bytes);
   const CallOutcome outcome = call_kernel(kernel, request.run, request.config, [output](bool begins) {

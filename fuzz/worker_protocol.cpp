@@ -77,6 +77,7 @@ std::string encode(const Request& request) {
   for (int power : {request.run.scaling.q, request.run.scaling.v, request.run.scaling.d_o}) out.number<int32_t>(power);
   out.text(request.config);
   out.number(request.memory_bytes);
+  out.number(request.threads);
   return out.bytes;
 }
 
@@ -92,6 +93,7 @@ Request decode_request(std::string_view bytes) {
     *power = in.number<int32_t>();
   request.config = in.text();
   request.memory_bytes = in.number<int64_t>();
+  request.threads = in.number<int32_t>();
   in.end();
   return request;
 }

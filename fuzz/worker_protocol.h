@@ -42,6 +42,7 @@ struct Request {
   Run run;
   std::string config;
   int64_t memory_bytes = 0;  ///< address space of a CPU kernel; 0 = no limit
+  int32_t threads = 0;       ///< default_threads of the engine's thread, for the worker's
 };
 
 /// The bytes are not what the other side would send.

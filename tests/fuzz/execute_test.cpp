@@ -37,7 +37,9 @@ TEST(WorkerProtocol, CarriesWhatTellsRunsApart) {
                  .placement = {.nan_outside = false, .largest_hidden = true, .poison = 7},
                  .mutation = IllegalMutation::scale_nan,
                  .scaling = {.q = 1, .v = -2, .d_o = 3}};
+  request.threads = 3;
   EXPECT_EQ(decode_request(encode(request)).run, request.run);
+  EXPECT_EQ(decode_request(encode(request)).threads, 3);
 }
 
 }  // namespace
