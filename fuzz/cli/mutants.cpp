@@ -13,6 +13,7 @@
 #include "fuzz/mutant_manifest.h"
 #include "fuzz/reduce.h"
 #include "reference/errors.h"
+#include "reference/nearest_word.h"
 
 namespace flashproof {
 namespace {
@@ -176,19 +177,37 @@ JsonText json_of(const Row& row) {
                       {"twice", row.twice}});
 }
 
+/// The folder's, or those of --only. Throws UsageError for a name that the folder lacks.
+std::vector<Mutant> chosen_mutants(const Options& o) {
+  const std::vector<Mutant> all = read_mutants(o.directory.empty() ? program_folder() + "/mutants" : o.directory);
+  if (o.only.empty()) return all;
+  std::vector<Mutant> chosen;
+  for (const std::string& name : o.only) {
+    const auto at = std::find_if(all.begin(), all.end(), [&](const Mutant& mutant) { return mutant.name == name; });
+    if (at == all.end()) {
+      std::vector<std::string> names;
+      for (const Mutant& mutant : all) names.push_back(mutant.name);
+      throw UsageError("--only: no planted bug is called `" + name + "`; the nearest is " + nearest_word(name, names));
+    }
+    chosen.push_back(*at);
+  }
+  return chosen;
+}
+
 int mutants(const Options& o) {
+  const std::vector<Mutant> chosen = chosen_mutants(o);
   std::vector<Row> rows;
   std::map<std::string, std::vector<RuleVerdict>> right;
   if (!o.json)
     fmt::print("{:<34} {:<10} {:<22} {:<18} {:<8} {:<8} {}\n", "planted bug", "verdict", "by", "seconds a seed",
                "allclose", "2x rule", "what is wrong");
-  for (const Mutant& mutant : read_mutants(o.directory.empty() ? program_folder() + "/mutants" : o.directory)) {
-    if (!o.only.empty() && std::find(o.only.begin(), o.only.end(), mutant.name) == o.only.end()) continue;
+  for (const Mutant& mutant : chosen) {
     Row row = examine(mutant, o, right);
     if (interrupt_flag()) break;
     rows.push_back(std::move(row));
     if (!o.json) print_row(rows.back());
   }
+  const auto planned = int64_t(chosen.size());
   int64_t ran = 0, always = 0, allclose = 0, twice = 0;
   bool unusable_rule = false;
   std::vector<double> keys, row_counts, reduce_seconds;
@@ -206,6 +225,7 @@ int mutants(const Options& o) {
     std::vector<JsonText> list;
     for (const Row& row : rows) list.push_back(json_of(row));
     fmt::print("{}\n", json_object({{"mutants", json_array(list)},
+                                    {"planned", planned},
                                     {"ran", ran},
                                     {"found_by_every_seed", always},
                                     {"allclose", allclose},
@@ -214,19 +234,27 @@ int mutants(const Options& o) {
   } else {
     fmt::print("\n{} of {} planted bugs found by every seed within {}; allclose finds {}, the 2x rule {}\n", always,
                ran, print_duration(o.seconds), allclose, twice);
+    if (interrupt_flag())
+      fmt::print("interrupted: {} of {} bugs were not looked for\n", planned - ran, planned);
+    else if (ran < planned)
+      fmt::print(
+          "{} of {} bugs were not run; those that are not built: cmake --build .build/release --target "
+          "flashproof_mutants\n",
+          planned - ran, planned);
     if (unusable_rule) fmt::print("{}: the rule rejects the right kernel's output on every usual case\n", no_use);
     fmt::print("smallest witnesses: median {:.0f} keys, {:.0f} rows, reduced in {:.1f} s\n", median(keys),
                median(row_counts), median(reduce_seconds));
   }
   if (interrupt_flag()) return 130;
-  return ran == 0 ? 2 : always == ran ? 0 : 1;
+  return always < ran ? 1 : ran == planned ? 0 : 2;
 }
 
 }  // namespace
 
 void add_mutants(CommandLine& line) {
   auto o = std::make_shared<Options>();
-  line.verb("mutants", "whether planted bugs are found, beside what usual test rules find",
+  line.verb("mutants",
+            "whether planted bugs are found (1: one is not; 2: one was not run), beside what usual rules find",
             "mutants .build/release/mutants", [o] { return mutants(*o); })
       .word("DIR", o->directory, false,
             "folder of the planted bugs and their manifest.json (`mutants` beside the program)")

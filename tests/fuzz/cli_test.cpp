@@ -431,6 +431,22 @@ TEST(CommandLine, APlantedBugIsFoundReducedReplayedAndGated) {
   EXPECT_EQ(json_of(common + " --known " + (folder / "expired.txt") + " --out " + (folder / "b"))["exit_code"], 1);
 }
 
+/// Bugs that were not looked for are no bugs found.
+TEST(CommandLine, PlantedBugsThatAreNotBuiltAreNoSuccess) {
+  const Folder folder;
+  const fs::path built = fs::path(FLASHPROOF_TEST_PROGRAM).parent_path() / "mutants";
+  fs::copy_file(built / "manifest.json", folder / "manifest.json");
+  fs::copy_file(built / "window_off_by_one.so", folder / "window_off_by_one.so");
+  const std::string words = "mutants " + (folder / "") + " --seeds 1 --for 2s --reduce-for 0s --only window_off_by_one";
+  EXPECT_EQ(run(words).code, 0);
+  const Result some = run(words + ",last_key_dropped");
+  EXPECT_EQ(some.code, 2) << some.out;
+  EXPECT_NE(some.out.find("1 of 2 bugs were not run; those that are not built: cmake --build"), std::string::npos);
+  const Result misspelt = run("mutants " + (folder / "") + " --only windw_off");
+  EXPECT_EQ(misspelt.code, 64);
+  EXPECT_NE(misspelt.out.find("the nearest is window_off_by_one"), std::string::npos) << misspelt.out;
+}
+
 TEST(CommandLine, OutputsThroughFilesAreJudged) {
   const Folder folder;
   const std::string words = "'bf16 b2 h2 q5 k7 d8 usedk=[7,3] causal bwd seed=2'";
