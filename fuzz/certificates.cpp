@@ -125,7 +125,7 @@ std::string certificate_folder() {
     const char* value = std::getenv(variable);
     return std::string(value == nullptr ? "" : value);
   };
-  if (const std::string folder = named("FLASHPROOF_CERTIFICATES"); !folder.empty()) return folder;
+  if (std::string folder = named("FLASHPROOF_CERTIFICATES"); !folder.empty()) return folder;
   if (const std::string data = named("XDG_DATA_HOME"); !data.empty()) return data + "/flashproof/certificates";
   const std::string home = named("HOME");
   return home.empty() ? "" : home + "/.local/share/flashproof/certificates";
@@ -154,7 +154,7 @@ std::string keep(const Certificate& certificate, const std::string& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw UnavailableError("cannot make the folder " + folder + ": " + error.message());
-  const std::string path = folder + "/" + name + ".json";
+  std::string path = folder + "/" + name + ".json";
   write_file(path, print(certificate));
   return path;
 }

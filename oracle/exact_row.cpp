@@ -26,7 +26,7 @@ struct Number {
 std::string decimal(const Number& number, int digits) {
   char* text = nullptr;
   mpfr_asprintf(&text, "%.*Rg", digits, number.x);
-  const std::string copy = text;
+  std::string copy = text;
   mpfr_free_str(text);
   return copy;
 }

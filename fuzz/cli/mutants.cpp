@@ -179,7 +179,7 @@ JsonText json_of(const Row& row) {
 
 /// The folder's, or those of --only. Throws UsageError for a name that the folder lacks.
 std::vector<Mutant> chosen_mutants(const Options& o) {
-  const std::vector<Mutant> all = read_mutants(o.directory.empty() ? program_folder() + "/mutants" : o.directory);
+  std::vector<Mutant> all = read_mutants(o.directory.empty() ? program_folder() + "/mutants" : o.directory);
   if (o.only.empty()) return all;
   std::vector<Mutant> chosen;
   for (const std::string& name : o.only) {

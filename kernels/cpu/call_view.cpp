@@ -89,6 +89,10 @@ void read_lengths(const flashproof_integers& cu, bool packed, const flashproof_i
     throw Rejected("cu_seqlens_" + name + " must hold batch + 1 integers");
   if (is_used && (used.host == nullptr || used.length != batch))
     throw Rejected("seqused_" + name + " must hold one integer an entry");
+  const auto too_long = [&](int64_t b, int64_t slot) {
+    return "cu_seqlens_" + name + " gives entry " + std::to_string(b) + " a slot of " + std::to_string(slot) +
+           ", longer than max_seq_" + name;
+  };
   for (int64_t b = 0; b < batch; ++b) {
     const int64_t slot = packed ? int64_t(cu.host[b + 1]) - cu.host[b] : longest;
     const int64_t length = is_used ? used.host[b] : slot;
@@ -96,9 +100,7 @@ void read_lengths(const flashproof_integers& cu, bool packed, const flashproof_i
     if (packed && (cu.host[b] < 0 || cu.host[b + 1] > tokens))
       throw Rejected("cu_seqlens_" + name + " leads entry " + std::to_string(b) + " outside the " +
                      std::to_string(tokens) + " tokens that there are");
-    if (slot > longest)
-      throw Rejected("cu_seqlens_" + name + " gives entry " + std::to_string(b) + " a slot of " + std::to_string(slot) +
-                     ", longer than max_seq_" + name);
+    if (slot > longest) throw Rejected(too_long(b, slot));
     if (length < 0 || length > slot)
       throw Rejected("length " + std::to_string(length) + " of entry " + std::to_string(b) + " on side " + name +
                      " is outside its slot of " + std::to_string(slot));

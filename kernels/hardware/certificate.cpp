@@ -94,11 +94,13 @@ const Certificate* certificate_of(std::span<const Certificate> certificates, con
 
 std::string gap_in(const Certificate& certificate, std::span<const std::string> models, const std::string& assembler) {
   const auto of_gpu = [&] { return "the certificate of " + certificate.gpu; };
+  const auto untried = [&](const std::string& model) {
+    return of_gpu() + " was not tried with " + assembler + ", which made this kernel's " + model +
+           "; `flashproof certify` makes another";
+  };
   for (const std::string& model : models) {
     const bool choice = is_assemblers_choice(model);
-    if (choice && !was_tried_with(certificate, assembler))
-      return of_gpu() + " was not tried with " + assembler + ", which made this kernel's " + model +
-             "; `flashproof certify` makes another";
+    if (choice && !was_tried_with(certificate, assembler)) return untried(model);
     bool compared = false;
     for (const ModelCheck& check : certificate.checks) {
       if (check.model != model || (choice && !assembler.empty() && check.assembler != assembler)) continue;
