@@ -222,8 +222,8 @@ std::string arithmetic_text(const flashproof_problem& p, const TileConfig& confi
   const bool fp8 = is_fp8(config.dtype);
   const std::string weights = fp8 ? "e4m3 pscale=8" : config.dtype == DType::bf16 ? "bf16" : "fp16";
   return "tile=" + std::to_string(config.tile_m) + "x" + std::to_string(config.tile_n) + " order=ascending " +
-         (fp8 ? "scores=tc-pair:2 values=tc-pair:8" : "scores=tc values=tc") +
-         " levels=1 exp=ex2 " + (is_scaled(p) ? "arg=sub2 scaled=yes" : "arg=fma2 scaled=no") +
+         (fp8 ? "scores=tc-pair:2 values=tc-pair:8" : "scores=tc values=tc") + " levels=1 exp=ex2 " +
+         (is_scaled(p) ? "arg=sub2 scaled=yes" : "arg=fma2 scaled=no") +
          " tanh=accurate s=fp32 prescaled=no p=" + weights +
          " normalized=no dropout=output rowsum=4 owner=m16n8 splits=1 division=reciprocal log=polynomial" +
          (*chip ? std::string(" chip=") + chip : "");
