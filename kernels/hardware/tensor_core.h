@@ -3,10 +3,10 @@
 // A step adds `products` products to the accumulator:
 //   terms      t_0 = C and t_k = a_k b_k, exact. An operand is +-significand 2^e with significand in [1, 2), or with
 //              significand < 1 and e = emin where it is subnormal; e(t_k) = e(a_k) + e(b_k), whatever |t_k|.
-//   alignment  E = max e(t) over the terms that are not zero; every term is truncated toward zero to a multiple of
-//              2^(E - align_bits).
+//   alignment  E = max e(t) over the terms that are not zero, and at least least_exponent; every term is truncated
+//              toward zero to a multiple of 2^(E - align_bits).
 //   sum        exact, then truncated toward zero to keep_bits fraction bits and to a multiple of 2^-149; from 2^128
-//              infinity; a sum that is zero is +0.
+//              infinity; what is zero then is +0.
 //   NaN        a NaN, inf * 0 or inf - inf gives 0x7fffffff; else infinity gives infinity.
 // An instruction's k products are steps in ascending k, each on the result of the one before.
 //
@@ -14,11 +14,11 @@
 // make a first step from C = 0, the others a second one on its result t; then C = fl(C + t) to nearest. As operands lie
 // in registers run = 2; where a kernel permutes keys so that a lane's are neighbours, run = 8.
 //
-// Sources: for sm_90 samples of an H200 (mma.sync bf16, fp16; wgmma bf16, fp16, e4m3, e5m2; 20,000 each, no mismatch);
-// Xie et al., MMA-Sim, arXiv 2511.10909; Khattak and Mikaitis, arXiv 2512.07004, figure 5. Of fp8 through mma.sync: the
-// machine code of ptxas 13.0, which unpacks the two lower bytes of each register, then the two upper ones, for two
-// HMMA.16816 and adds C by an FADD. sm_80 and sm_89 are from MMA-Sim, table 4, and not measured here.
-// `flashproof certify` compares with the GPU at hand.
+// Sources: Xie et al., MMA-Sim, arXiv 2511.10909; Khattak and Mikaitis, arXiv 2512.07004, figure 5; for sm_90 an H200,
+// whose certificate is in tests/certificates. The two papers differ on the least E of fp32 sums; the H200 does as the
+// second says, -133. Of fp8 through mma.sync: the machine code of ptxas 13.0, which unpacks the two lower bytes of each
+// register, then the two upper ones, for two HMMA.16816 and adds C by an FADD. sm_80 and sm_89 are from MMA-Sim, table 4,
+// and not measured here. `flashproof certify` compares with the GPU at hand.
 #pragma once
 #include "reference/formats.h"
 
@@ -32,7 +32,7 @@ struct MatrixUnit {
   int products = 0;                    ///< summed in one step; 0: the architecture has no such instruction
   int align_bits = 0, keep_bits = 23;  ///< fraction bits of the aligned terms and of the result
   int run = 0;                         ///< 0: plain steps; else fp8 by way of fp16, in two groups by alternating runs
-  int least_exponent = -1000;          ///< E is at least this; -1000 is below every exponent
+  int least_exponent = -133;           ///< E is at least this; only products of bf16 are smaller
 };
 
 FLASHPROOF_HD constexpr bool is_fp8(DType dtype) { return dtype == DType::e4m3 || dtype == DType::e5m2; }
@@ -117,7 +117,7 @@ FLASHPROOF_HD constexpr float truncated(int64 sum, int scale, int keep_bits) {
     bits = uint32(magnitude * 0x1p149);
   else if (magnitude < 0x1p128)
     bits = __builtin_bit_cast(uint32, float(magnitude));
-  return __builtin_bit_cast(float, bits | (sum < 0 ? 0x80000000u : 0u));
+  return __builtin_bit_cast(float, bits | (sum < 0 && bits != 0 ? 0x80000000u : 0u));
 }
 
 /// One step: c and unit.products products; position n holds operand (n / run) stride + n % run of a and of b.

@@ -33,7 +33,7 @@ float slow_step(const std::vector<double>& a, int a_emin, const std::vector<doub
   for (size_t k = 0; k < a.size(); ++k) plain += a[k] * b[k];
   if (std::isnan(plain)) return float_of(0x7fffffff);
   if (std::isinf(plain)) return float(plain);
-  int top = c == 0 ? -10000 : exponent_of(c, -126);
+  int top = c == 0 ? -133 : std::max(exponent_of(c, -126), -133);  // no less, Khattak and Mikaitis, 2512.07004
   for (size_t k = 0; k < a.size(); ++k)
     if (a[k] * b[k] != 0) top = std::max(top, exponent_of(a[k], a_emin) + exponent_of(b[k], b_emin));
   double units = std::trunc(std::ldexp(c, align_bits - top));
@@ -41,7 +41,7 @@ float slow_step(const std::vector<double>& a, int a_emin, const std::vector<doub
   if (units == 0) return 0;
   const double sum = std::ldexp(units, top - align_bits);
   const int last_bit = std::max(std::ilogb(sum) - keep_bits, -149);
-  const double kept = std::ldexp(std::trunc(std::ldexp(sum, -last_bit)), last_bit);
+  const double kept = std::ldexp(std::trunc(std::ldexp(sum, -last_bit)), last_bit) + 0.0;  // never -0
   return std::fabs(kept) < 0x1p128 ? float(kept) : std::copysign(std::numeric_limits<float>::infinity(), float(kept));
 }
 
@@ -190,6 +190,21 @@ TEST(TensorCore, AgreesWithPlainDoublesOnCorners) {
                 << name << std::hex << ": " << copies << " of " << x << " * " << y << " + " << c;
           }
   }
+}
+
+/// What an H200 gave for mma.sync and wgmma.
+TEST(TensorCore, CutsWhatIsFarBelowTheLeastNumberToPositiveZero) {
+  const MatrixUnit unit = matrix_unit(Architecture::sm_90, MatrixInstruction::mma_sync, DType::bf16, DType::bf16);
+  const std::vector<uint32> a = {0x9894, 0x1b6d, 0x9b1c, 0x18a9, 0x1863, 0x97a7, 0x1af5, 0x1b6b,
+                                 0x980a, 0x9787, 0x1a00, 0x19bf, 0x9a51, 0x9ae6, 0x9a75, 0x99d3};
+  const std::vector<uint32> b = {0x9b5b, 0x19a6, 0x9bc0, 0x17f2, 0x9b6c, 0x18bb, 0x9b3a, 0x9bad,
+                                 0x1a1d, 0x98b5, 0x99a7, 0x1a02, 0x18d2, 0x9bee, 0x9b3c, 0x1c7f};
+  EXPECT_EQ(bits_of(fused_step(unit, a.data(), b.data(), 0)), 0u);
+  const std::vector<uint32> corners_a = {0x8000, 0x007f, 0x8000, 0x3fc0, 0x3f80, 0x0000, 0x8080, 0x0081,
+                                         0xbf81, 0x3f80, 0x8000, 0x0001, 0x8000, 0xff7e, 0x8081, 0x8000};
+  const std::vector<uint32> corners_b = {0x8000, 0x8081, 0xbf81, 0x8000, 0x0000, 0xbf80, 0x8000, 0x8081,
+                                         0x8000, 0x8000, 0xbf80, 0x0001, 0x8000, 0x0000, 0x0000, 0x3f80};
+  EXPECT_EQ(bits_of(fused_step(unit, corners_a.data(), corners_b.data(), -0.0f)), 0u);
 }
 
 /// c + count products a b.
@@ -455,7 +470,7 @@ TEST(CertifyData, TellsEachRuleFromItsNeighbours) {
 
 TEST(CertifyData, TellsAtTheBottomWhetherTheAlignmentHasALeastExponent) {
   const MatrixUnit unit = matrix_unit(Architecture::sm_90, MatrixInstruction::mma_sync, DType::bf16, DType::bf16);
-  for (int least : {-126, -133}) {
+  for (int least : {-126, -132, -134, -1000}) {
     MatrixUnit other = unit;
     other.least_exponent = least;
     EXPECT_GT(differences(unit, other, OperandFamily::bottom), 0) << least;
