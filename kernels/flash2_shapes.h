@@ -14,12 +14,12 @@ struct DeviceShape {
 /// takes the general kernel, and bits do not depend on alignment. 32 rows a warp read K and V half as often from shared
 /// memory as 16 do, but above d 128 and in `general` they take more registers than there are; fp8, whose
 /// operands the assembler widens to fp16, has fewer to spare. With one stage a multiprocessor has room for two blocks
-/// of d 256.
+/// of d 256, one of which works while the other waits: the faster where rows see few keys (kernels/SPEED.md).
 constexpr DeviceShape shapes_of_16_bits[] = {
     {128, 64, 2, 4, 64, Features::plain},    {128, 64, 2, 4, 96, Features::plain},
     {128, 64, 2, 4, 128, Features::plain},   {128, 64, 2, 8, 192, Features::plain},
-    {128, 64, 2, 8, 256, Features::plain},   {64, 64, 2, 4, 64, Features::plain},
-    {64, 64, 2, 4, 128, Features::plain},    {64, 64, 1, 4, 256, Features::plain},
+    {64, 64, 1, 4, 256, Features::plain},    {64, 64, 2, 4, 64, Features::plain},
+    {64, 64, 2, 4, 128, Features::plain},    {128, 64, 2, 8, 256, Features::plain},
     {128, 64, 2, 8, 64, Features::general},  {128, 64, 2, 8, 128, Features::general},
     {128, 64, 2, 8, 256, Features::general},
 };
