@@ -1,14 +1,12 @@
-// What the parts of `certify` share: the chip, device memory, and the tally of a comparison.
+// What the parts of `certify` share: the chip, the wait for a kernel, and the tally of a comparison.
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include <cuda_runtime.h>
-
 #include "kernels/hardware/certify.h"
+#include "kernels/hardware/device_array.h"
 #include "kernels/hardware/tensor_core.h"
 
 namespace flashproof::certify_device {
@@ -22,38 +20,11 @@ struct Chip {
   std::string assembler, run_time_assembler;  ///< as in Certificate
 };
 
-inline void require(cudaError_t error, const char* what) {
-  if (error != cudaSuccess)
-    throw std::runtime_error(std::string("certify: ") + what + ": " + cudaGetErrorString(error));
-}
 /// Waits for the kernel launched last.
 inline void finish(const std::string& what) {
-  require(cudaGetLastError(), what.c_str());
-  require(cudaDeviceSynchronize(), what.c_str());
+  require_cuda(cudaGetLastError(), "certify: " + what);
+  require_cuda(cudaDeviceSynchronize(), "certify: " + what);
 }
-
-/// `count` elements on the device, zeros at first.
-template <class T>
-class DeviceArray {
- public:
-  explicit DeviceArray(size_t count) : count_(count) {
-    require(cudaMalloc(&data_, count * sizeof(T)), "memory");
-    require(cudaMemset(data_, 0, count * sizeof(T)), "memory");
-  }
-  ~DeviceArray() { cudaFree(data_); }
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
-  T* data() { return data_; }
-  std::vector<T> read() const {
-    std::vector<T> copy(count_);
-    require(cudaMemcpy(copy.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost), "copy");
-    return copy;
-  }
-
- private:
-  T* data_ = nullptr;
-  size_t count_;
-};
 
 /// Mismatches, and the least input at which one was seen, as its complement: 0 before there is one.
 struct Tally {

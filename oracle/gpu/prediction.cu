@@ -1,7 +1,7 @@
 // The groups of rows on the first CUDA device, a block each; see prediction.h.
 #pragma nv_diag_suppress 554  // a View of constants converts to itself (reference/tile_ops.h)
+#include "kernels/hardware/device_array.h"
 #include "oracle/bits.h"
-#include "oracle/gpu/device_array.h"
 #include "oracle/gpu/prediction.h"
 
 namespace flashproof {
@@ -62,7 +62,7 @@ Outputs predict_on_gpu(const Inputs& in, const Arithmetic& a) {
   const Problem& p = in.problem;
   if (const std::string reason = unpredictable(p, a); !reason.empty()) throw std::invalid_argument(reason);
   if (const std::string reason = gpu_lacks(p, a); !reason.empty()) throw UnavailableError(reason);
-  require_cuda(cudaSetDevice(0), "choice of the device");
+  require_cuda(cudaSetDevice(0), "the oracle's choice of the device");
   const PredictionShape shape = prediction_shape(p, a);
   const OperandCounts counts = operand_counts(in, shape);
   const DeviceArray<uint8_t> q(in.q.bytes), k(in.k.bytes), v(in.v.bytes), bias(in.bias.bytes);
@@ -74,11 +74,11 @@ Outputs predict_on_gpu(const Inputs& in, const Arithmetic& a) {
                                                 decoded_k.data(), decoded_v.data(), o.data(), lse.data()}));
   decode_kernel<<<decode_blocks, block_threads>>>(shape, heads.data(), int(p.batch * p.heads),
                                                   int(p.heads / p.kv_heads));
-  require_cuda(cudaGetLastError(), "launch");
+  require_cuda(cudaGetLastError(), "the oracle's launch");
   const int64_t groups = groups_of_head(shape, max_used_length(p.q, p.batch)), blocks = groups * p.batch * p.heads;
   const int64_t bytes = group_state_bytes(shape.tile_n, shape.value_dim);
   if (blocks > 0) predict_kernel<<<unsigned(blocks), block_threads, size_t(bytes)>>>(shape, heads.data(), groups);
-  require_cuda(cudaGetLastError(), "launch");
+  require_cuda(cudaGetLastError(), "the oracle's launch");
   std::vector<uint32> o_bits, lse_bits;
   o.read(o_bits);
   lse.read(lse_bits);

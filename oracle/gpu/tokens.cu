@@ -1,7 +1,7 @@
 // The launches of tokens.h.
 #include "oracle/gpu/tokens.h"
 
-#include "oracle/gpu/device_array.h"
+#include "kernels/hardware/device_array.h"
 
 namespace flashproof {
 namespace {
@@ -14,7 +14,7 @@ __global__ void token_kernel(const TokenRecipe recipe, const int64 count, const 
 }
 
 void make_tokens(const TokenPlan& plan, Tensor& tensor) {
-  require_cuda(cudaSetDevice(0), "choice of the device");
+  require_cuda(cudaSetDevice(0), "the oracle's choice of the device");
   const DeviceArray<ElementContext> contexts(plan.contexts);
   const DeviceArray<TokenPlace> tokens(plan.tokens);
   const DeviceArray<int64> heads(plan.heads), channels(plan.channels);
@@ -23,7 +23,7 @@ void make_tokens(const TokenPlan& plan, Tensor& tensor) {
   token_kernel<<<blocks, threads>>>({plan.recipe, plan.operand, int64(plan.heads.size()), int64(plan.channels.size()),
                                      contexts.data(), tokens.data(), heads.data(), channels.data()},
                                     tensor.size(), format_of(tensor.dtype).bits / 8, out.data());
-  require_cuda(cudaGetLastError(), "launch");
+  require_cuda(cudaGetLastError(), "the oracle's launch");
   out.read(tensor.bytes);
 }
 
