@@ -1,5 +1,5 @@
-// The device headers as they were when the program was built: every header that a kernel of the run-time compiler may
-// include. Written by oracle/cmake/flashproof_embed_sources.cmake.
+// Sources as they were when the program was built, and all of ours that they include. Written by
+// oracle/cmake/flashproof_embed_sources.cmake.
 #pragma once
 #include <string_view>
 
@@ -15,7 +15,9 @@ struct EmbeddedSources {
   const EmbeddedSource* begin() const { return list; }
   const EmbeddedSource* end() const { return list + count; }
 };
-/// By path, ascending.
+/// The device headers: every header that a kernel of the run-time compiler may include. By path, ascending.
 EmbeddedSources embedded_sources();
+/// The models of kernels/hardware: all that their arithmetic follows from, the host's tiles of them too.
+EmbeddedSources model_sources();
 
 }  // namespace flashproof

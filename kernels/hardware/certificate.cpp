@@ -14,12 +14,6 @@ const char* name_of_format(DType dtype) {
   return names[int(dtype)];
 }
 
-/// What the models compute follows from: the models, and the number formats.
-bool is_model(const std::string& path) {
-  return path == "reference/formats.h" ||
-         (path.starts_with("kernels/hardware/") && path.find("certif") == std::string::npos);
-}
-
 std::string code_of(std::string_view text) {
   std::string code;
   for (size_t at = 0; at < text.size(); ++at) {
@@ -53,8 +47,7 @@ bool Certificate::holds() const {
 std::string models_digest() {
   static const std::string digest = [] {
     std::string all;
-    for (const EmbeddedSource& source : embedded_sources())
-      if (is_model(source.path)) all += source.path + (" " + code_of(source.text)) + "\n";
+    for (const EmbeddedSource& source : model_sources()) all += source.path + (" " + code_of(source.text)) + "\n";
     return sha256(all);
   }();
   return digest;

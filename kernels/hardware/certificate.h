@@ -57,7 +57,7 @@ struct Certificate {
   bool holds() const;
 };
 
-/// SHA-256 of the text of the models in this program, comments and white space aside.
+/// SHA-256 of the text of the models in this program (model_sources()), comments and white space aside.
 std::string models_digest();
 
 /// Names of models in a certificate. A matrix instruction has one for each place where its operands may lie:

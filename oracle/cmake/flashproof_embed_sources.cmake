@@ -1,6 +1,6 @@
-# Run by the build (cmake -P): writes OUTPUT, the C++ source of kernels/embedded_sources.h's table, from ROOTS (device
-# headers by their path in SOURCE_DIR) and all that they include by quotes, but the simulator, which only the host
-# compiler sees. A file that is in COPIES, too, is taken from there.
+# Run by the build (cmake -P): writes OUTPUT, the C++ source of FUNCTION in kernels/embedded_sources.h, from ROOTS (files
+# by their path in SOURCE_DIR) and all that they include by quotes, but the simulator, which only the host compiler sees.
+# A file that is in COPIES, too, is taken from there.
 cmake_minimum_required(VERSION 3.25)
 
 function(find_source path source)
@@ -30,13 +30,13 @@ set(table)
 foreach(path ${paths})
   find_source(${path} source)
   file(READ ${source} text)
-  string(APPEND table "    {\"${path}\", R\"device_header(${text})device_header\"},\n")
+  string(APPEND table "    {\"${path}\", R\"source_text(${text})source_text\"},\n")
 endforeach()
 set(content "#include \"kernels/embedded_sources.h\"
 
 namespace flashproof {
 
-EmbeddedSources embedded_sources() {
+EmbeddedSources ${FUNCTION}() {
   static constexpr EmbeddedSource sources[] = {
 ${table}  };
   return {sources, ${count}};
