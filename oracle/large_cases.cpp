@@ -1,7 +1,6 @@
 // The choice between host and GPU, and their comparison; see large_cases.h.
 #include "oracle/large_cases.h"
 
-#include <cstdio>
 #include <optional>
 
 #include "oracle/bits.h"
@@ -12,12 +11,6 @@
 
 namespace flashproof {
 namespace {
-
-std::string bits_text(const Tensor& tensor, int64_t index) {
-  char text[16];
-  std::snprintf(text, sizeof text, "0x%0*x", format_of(tensor.dtype).bits / 4, tensor.bits(index));
-  return text;
-}
 
 /// The first element in which the tensors differ: its index; -1 if none.
 int64_t first_difference(const Tensor& a, const Tensor& b) {

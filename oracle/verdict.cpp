@@ -2,6 +2,7 @@
 #include "oracle/verdict.h"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace flashproof {
 
@@ -61,6 +62,12 @@ std::string print(const Where& where) {
   const bool keys = where.output == OutputId::dk || where.output == OutputId::dv;
   return name + "[" + field("b", where.b) + " " + field(keys ? "j" : "i", where.position) + " " +
          field("h", where.head) + " " + field("c", where.channel) + "]";
+}
+
+std::string bits_text(const Tensor& tensor, int64_t index) {
+  char text[16];
+  std::snprintf(text, sizeof text, "0x%0*x", format_of(tensor.dtype).bits / 4, tensor.bits(index));
+  return text;
 }
 
 }  // namespace flashproof

@@ -18,7 +18,8 @@ struct Where {
   int64_t b = 0, position = 0, head = 0, channel = 0;
 };
 Where locate(const Problem&, OutputId, int64_t index);
-std::string print(const Where&);  ///< "O[b=0 i=3 h=1 c=17]"
+std::string print(const Where&);                      ///< "O[b=0 i=3 h=1 c=17]"
+std::string bits_text(const Tensor&, int64_t index);  ///< an element's encoding: "0x3f80"
 
 /// Largest observed / bound of one output, and the sizes behind it at that element.
 struct OutputRatio {
