@@ -102,6 +102,8 @@ struct Check {
   Verdict (*judge)(const Case&, const Subject&, std::span<const Run>, std::span<const RunResult>);
   /// What a user would have to bring for it to apply, where it does not; "" where nothing helps. nullptr: never.
   std::string (*missing)(const Case&, const Subject&) = nullptr;
+  /// Why it is not for this case, for who asks for it alone; "" where it applies or lacks something. nullptr: no words.
+  std::string (*unfit)(const Case&, const Subject&) = nullptr;
 };
 
 /// All checks, in the order they run.

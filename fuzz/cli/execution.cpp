@@ -1,6 +1,7 @@
 // See execution.h.
 #include "fuzz/cli/execution.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -70,6 +71,16 @@ class ProgressLine {
   std::thread clock_;  ///< last: it reads the others
 };
 
+/// Notes why checks that were asked for are not for this case.
+void add_unfit(Execution& e) {
+  const auto asked = [&e](const char* id) { return std::count(e.job.checks.begin(), e.job.checks.end(), id) > 0; };
+  for (const Check& check : all_checks()) {
+    if (check.unfit == nullptr || !asked(check.id) || !e.judgement.rejected.empty()) continue;
+    const std::string reason = check.unfit(e.job.c, e.subject);
+    if (!reason.empty()) e.judgement.unjudged.push_back({check.id, reason});
+  }
+}
+
 std::string page_of(const Verdict& verdict) {
   std::string page = fmt::format("  {:<13} {:<13}", verdict.check, name_of(verdict.status));
   if (!verdict.ratios.empty()) page += fmt::format(" error / bound {:.4g}", verdict.ratio);
@@ -109,12 +120,14 @@ Execution execute_keeping(const LoadedKernel& kernel, const Job& job, const Limi
   };
   e.judgement = execute(run_once, kernel, job);
   e.subject = e.judgement.subject;
+  add_unfit(e);
   add_power(e);
   e.replay = replay_line(kernel, job, check_for_replay(job, e.judgement));
   return e;
 }
 
 std::string output_hash(const Execution& e) {
+  if (e.runs.empty()) return "";
   std::string bytes;
   for (const RunResult& result : e.results) {
     bytes += std::to_string(int(result.status));
@@ -130,17 +143,17 @@ std::string output_hash(const Execution& e) {
 std::string page_of(const Execution& e) {
   std::string page = fmt::format("{}: {} on {}{}\n", name_of(e.judgement.status()), print(e.job.c), e.subject.name,
                                  e.job.config.empty() ? "" : " with " + e.job.config);
-  if (!e.judgement.rejected.empty()) page += "  the kernel does not take this problem: " + e.judgement.rejected + "\n";
+  if (!e.judgement.rejected.empty()) page += "  " + e.judgement.rejected + "\n";
   for (const Verdict& verdict : e.judgement.verdicts) page += page_of(verdict);
   for (const Unjudged& check : e.judgement.unjudged)
     page += fmt::format("  {:<13} no verdict     {}\n", check.check, check.reason);
-  if (e.judgement.rejected.empty() && e.judgement.verdicts.empty())
+  if (e.judgement.rejected.empty() && e.judgement.verdicts.empty() && e.judgement.unjudged.empty())
     page += "  no check that was asked for has anything to judge in this case\n";
   if (!e.runs.empty())
     page += "arithmetic    " +
             (e.subject.arithmetic.empty() ? "unknown: the bound takes the worst case" : e.subject.arithmetic) + "\n";
-  page += fmt::format("output bits   {} ({} runs)   case {}\n", output_hash(e), e.runs.size(), case_id(e.job.c));
-  return page + "replay        " + e.replay + "\n";
+  if (!e.runs.empty()) page += fmt::format("output bits   {} ({} runs)\n", output_hash(e), e.runs.size());
+  return page + fmt::format("case          {}\nreplay        {}\n", case_id(e.job.c), e.replay);
 }
 
 int finish(const Execution& e, const std::string& dump_folder, bool json) {

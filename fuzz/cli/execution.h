@@ -25,7 +25,7 @@ Execution execute_keeping(const LoadedKernel&, const Job&, const Limits&, bool i
 void add_power(Execution&);
 
 /// 16 hexadecimal digits of SHA-256 over the bits of every output of every run: equal for replays that agree bit for
-/// bit.
+/// bit; "" where nothing ran.
 std::string output_hash(const Execution&);
 
 /// The verdicts for a person, ending with the line that replays them.

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 
 #include "oracle/bits_evidence.h"
@@ -26,25 +25,23 @@ bool is_predicted(const Subject& subject, const Problem& p, OutputId id) {
   return is_judged(subject, p, id) && (id == OutputId::o || subject.conventions.lse_base == FLASHPROOF_LSE_NATURAL);
 }
 
-bool is_predictable(const Case& c, const Subject& subject) {
-  return is_judged(subject, c.problem, OutputId::o) && !subject.conventions.saturates &&
-         unpredictable(c.problem, parse_arithmetic(subject.arithmetic)).empty();
+std::string unfit(const Case& c, const Subject& subject) {
+  if (!is_judged(subject, c.problem, OutputId::o)) return "only O and L are predicted, and no forward runs";
+  if (subject.conventions.saturates) return "the kernel's O saturates, which the prediction does not";
+  const std::string reason = unpredictable(c.problem, parse_arithmetic(subject.arithmetic));
+  return reason.empty() ? "" : reason + "; bits are predicted where each word of the arithmetic has a model";
 }
 
 std::string missing(const Case& c, const Subject& subject) {
-  return is_predictable(c, subject) ? uncertified(c.problem, parse_arithmetic(subject.arithmetic), subject) : "";
+  return unfit(c, subject).empty() ? uncertified(c.problem, parse_arithmetic(subject.arithmetic), subject) : "";
 }
 
-bool applies(const Case& c, const Subject& subject) {
-  return is_predictable(c, subject) && missing(c, subject).empty();
-}
+bool applies(const Case& c, const Subject& subject) { return unfit(c, subject).empty() && missing(c, subject).empty(); }
 
 std::vector<Run> plan(const Case& c, const Subject&) { return {Run{.c = c, .placement = {}}}; }
 
 std::string encoded_text(const Tensor& tensor, int64_t index) {
-  char text[16];
-  std::snprintf(text, sizeof text, "0x%0*x", format_of(tensor.dtype).bits / 4, tensor.bits(index));
-  return text + (" (" + number_text(tensor.at(index)) + ")");
+  return bits_text(tensor, index) + " (" + number_text(tensor.at(index)) + ")";
 }
 
 /// Elements that differ from the prediction: the first of them, how many, and the largest distance.
@@ -130,6 +127,6 @@ Verdict judge_bits(const Case& c, const Subject& subject, std::span<const RunRes
 }
 
 const Check bits_check = {
-    "bits", "exact: every bit of O and L is that of the declared arithmetic", applies, plan, judge, missing};
+    "bits", "exact: every bit of O and L is that of the declared arithmetic", applies, plan, judge, missing, unfit};
 
 }  // namespace flashproof
