@@ -76,9 +76,14 @@ void judge_memory(Verdict& verdict, const MemoryReport& memory) {
   }
 }
 
+OutputRatio& ratio_of(Verdict& verdict, OutputId output) {
+  for (OutputRatio& of : verdict.ratios)
+    if (of.output == output) return of;
+  return verdict.ratios.emplace_back(OutputRatio{.output = output});
+}
+
 bool note_ratio(Verdict& verdict, const Problem& problem, OutputId output, int64_t index, double ratio) {
-  if (verdict.ratios.empty() || verdict.ratios.back().output != output) verdict.ratios.push_back({output, 0, -1});
-  OutputRatio& worst = verdict.ratios.back();
+  OutputRatio& worst = ratio_of(verdict, output);
   if (worst.index < 0 || ratio > worst.ratio) {
     worst.ratio = ratio;
     worst.index = index;

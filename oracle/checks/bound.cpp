@@ -85,7 +85,7 @@ Sample rows_to_judge(const Judging& j) {
 bool note_error(Judging& j, OutputId id, int64_t index, double error, double bound, double ulp) {
   const double ratio = error == 0 ? 0 : bound == 0 ? infinity : error / bound;
   const bool worst = note_ratio(j.verdict, j.in.problem, id, index, ratio);
-  OutputRatio& largest = j.verdict.ratios.back();
+  OutputRatio& largest = ratio_of(j.verdict, id);
   if (largest.index == index) largest.error = error, largest.bound = bound, largest.ulp = ulp;
   return worst;
 }

@@ -19,6 +19,8 @@ void fail(Verdict&, const char* kind, const std::string& why);
 void fail_at(Verdict&, const Where&, const char* kind, const std::string& why);
 /// Fails the verdict for what the call did to memory: "red-zone", "input-changed", "unwritten", "tail".
 void judge_memory(Verdict&, const MemoryReport&);
+/// The verdict's entry of the output, a new one where it has none.
+OutputRatio& ratio_of(Verdict&, OutputId);
 /// Notes another ratio of one element: the output's worst, and the verdict's. True where it is the verdict's worst so
 /// far.
 bool note_ratio(Verdict&, const Problem&, OutputId, int64_t index, double ratio);

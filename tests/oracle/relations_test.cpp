@@ -86,6 +86,8 @@ RC_GTEST_PROP(RelationsTest, RightKernelsPass, ()) {
   for (const char* id : {"repeat", "relations"}) {
     const Verdict verdict = judged(id, c, kernel, subject);
     RC_TAG(std::string(id == std::string("repeat") ? id : verdict.why));
+    for (size_t n = 0; n < verdict.ratios.size(); ++n)
+      for (size_t m = 0; m < n; ++m) RC_ASSERT(verdict.ratios[m].output != verdict.ratios[n].output);
     if (verdict.status != Status::pass)
       RC_FAIL(verdict.check + ": " + verdict.kind + " " + verdict.why + " in " + print(c));
   }
