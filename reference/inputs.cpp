@@ -167,8 +167,11 @@ Tensor make_tokens(const Source& source, Operand operand, const std::vector<int6
   const TokenPlan plan = plan_tokens(source.c, operand, begin);
   Tensor tensor(source.c.problem.dtype, {begin.back(), int64_t(plan.heads.size()), int64_t(plan.channels.size())});
   if (make && !source.stored && tensor.size() >= worth_others) {
-    make(plan, tensor);
-    return tensor;
+    try {
+      make(plan, tensor);
+      return tensor;
+    } catch (const UnavailableError&) {  // its memory is short; the host makes the same bits
+    }
   }
   for_each_item(begin.back(), tensor.size() < worth_others ? 1 : 0, [&](int64_t n) {
     const TokenPlace& token = plan.tokens[size_t(n)];

@@ -78,7 +78,7 @@ struct TokenPlan {
   std::vector<TokenPlace> tokens;
   std::vector<int64> heads, channels;
 };
-/// Fills the tensor with the plan's elements, bit for bit those of `token_element`.
+/// Fills the tensor with the plan's elements, bit for bit `token_element`'s. UnavailableError leaves it to the host.
 using TokenMaker = std::function<void(const TokenPlan&, Tensor&)>;
 /// make_inputs with q, k, v and dO, where they are large and not from a file, made by another processor than this host.
 Inputs make_inputs(const Case&, const TokenMaker&);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "reference/errors.h"
 #include "reference/threads.h"
 
 namespace flashproof {
@@ -41,6 +42,21 @@ TEST(Inputs, AreMadeElementByElement) {
       EXPECT_FALSE(here.*tensor == shifted.*tensor) << text;
     }
   }
+}
+
+TEST(Inputs, AreTheHostsWhereAnotherMakerLacksMemory) {
+  const Case c = parse_case("bf16 h2 q700 k700 d128 data=normal");
+  int asked = 0;
+  const Inputs in = make_inputs(c, [&asked](const TokenPlan& plan, Tensor& tensor) {
+    one_by_one(1)(plan, tensor);
+    if (++asked > 1) throw UnavailableError("the GPU's memory is too small");
+  });
+  EXPECT_EQ(asked, 4);
+  const Inputs host = make_inputs(c);
+  EXPECT_FALSE(in.q == host.q);
+  EXPECT_TRUE(in.k == host.k && in.v == host.v && in.d_o == host.d_o);
+  const auto broken = [](const TokenPlan&, Tensor&) { throw std::runtime_error("a fault"); };
+  EXPECT_THROW(make_inputs(c, broken), std::runtime_error);
 }
 
 TEST(Inputs, HaveTheSameBitsOnAnyThreads) {
