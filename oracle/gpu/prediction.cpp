@@ -1,6 +1,7 @@
 // Where the operands of a problem lie, and its groups of rows on the host; see prediction.h.
 #include "oracle/gpu/prediction.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "oracle/bits.h"
@@ -36,7 +37,9 @@ PredictionShape prediction_shape(const Problem& p, const Arithmetic& a) {
   shape.heads = p.heads;
   shape.inner = padded(shape.ops.scores, p.head_dim);
   shape.value_dim = p.value_dim;
-  shape.tile_m = a.tile_m, shape.tile_n = a.tile_n;
+  const int64_t longest = std::max<int64_t>(max_used_length(p.q, p.batch), 1);
+  shape.tile_m = std::min<int64_t>(a.tile_m, longest);  // a longer tile has the same rows
+  shape.tile_n = a.tile_n;
   return shape;
 }
 

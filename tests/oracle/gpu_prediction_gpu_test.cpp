@@ -10,6 +10,7 @@
 #include "oracle/gpu/prediction.h"
 #include "oracle/gpu/tokens.h"
 #include "tests/oracle/judged.h"
+#include "tests/oracle/predictable_case.h"
 
 namespace flashproof {
 namespace {
@@ -37,14 +38,7 @@ TEST_F(GpuPrediction, MakesTheHostsData) {
 TEST_F(GpuPrediction, IsTheHosts) {
   int64_t elements = 0;
   EXPECT_TRUE(rc::check([&] {
-    Case c;
-    c.problem = test::draw_problem(DType(test::draw(1, 4)), 300);
-    c.problem.direction = Direction::forward;
-    c.problem.head_dim = test::draw(1, 130), c.problem.value_dim = test::draw(1, 130);
-    constexpr Family families[] = {Family::normal,     Family::outliers,  Family::sinks,
-                                   Family::cancelling, Family::subnormal, Family::saturating};
-    c.recipe.family = families[test::draw(0, 5)];
-    c.recipe.seed = uint64_t(test::draw(0, 1 << 20));
+    const Case c = test::draw_predictable_case(DType(test::draw(1, 4)), 300, 130, 130);
     const Inputs in = make_inputs(c);
     const Arithmetic arithmetic =
         parse_arithmetic(test::hopper_arithmetic(c.problem, test::draw(1, 130), 32 * test::draw(1, 8)));

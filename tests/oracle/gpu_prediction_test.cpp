@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "oracle/bits.h"
@@ -12,6 +13,7 @@
 #include "oracle/large_cases.h"
 #include "reference/errors.h"
 #include "tests/oracle/judged.h"
+#include "tests/oracle/predictable_case.h"
 
 namespace flashproof {
 namespace {
@@ -46,14 +48,7 @@ RC_GTEST_PROP(DecodedStep, IsTheInstructionOfTheModel, ()) {
 
 /// Any mask and modifiers, several tiles of rows and keys, fp8 by either instruction.
 void expect_same_bits(DType dtype) {
-  Case c;
-  c.problem = test::draw_problem(dtype, 100);
-  c.problem.direction = Direction::forward;
-  c.problem.head_dim = test::draw(1, 70), c.problem.value_dim = test::draw(1, 40);
-  constexpr Family families[] = {Family::normal,     Family::outliers,  Family::sinks,
-                                 Family::cancelling, Family::subnormal, Family::saturating};
-  c.recipe.family = families[test::draw(0, 5)];
-  c.recipe.seed = uint64_t(test::draw(0, 1 << 20));
+  const Case c = test::draw_predictable_case(dtype, 100, 70, 40);
   Inputs in = make_inputs(c);
   if (test::draw(0, 7) == 0)
     for (Tensor* tensor : {&in.q, &in.k, &in.v})
@@ -87,6 +82,17 @@ TEST(RowGroups, CoverTheRowsOfEachTileOnce) {
       }
       EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), seq_q) << tile_m << " " << seq_q;
     }
+}
+
+TEST(RowGroups, AreNoMoreForATileLongerThanTheSequence) {
+  const Problem p = parse_problem("bf16 b2 h2 seqq=[40,7] seqk=[50,60] d16");
+  const auto groups = [&p](int64_t tile_m) {
+    return groups_of_head(prediction_shape(p, parse_arithmetic(test::hopper_arithmetic(p, tile_m, 32))), 40);
+  };
+  EXPECT_EQ(groups(1 << 30), groups(40));
+  EXPECT_EQ(groups(40), 3);
+  EXPECT_EQ(groups(16), 3);
+  EXPECT_EQ(groups(8), 5);
 }
 
 // ---- Who predicts
