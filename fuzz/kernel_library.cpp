@@ -100,11 +100,16 @@ LoadedKernel load_builtin(const std::string& name) {
   for (int i = 0; i < kernels.count; ++i)
     if (kernels.first[i].name == name)
       return {name, "", std::string(build_info().version) + " " + build_info().commit, kernels.first[i].kernel()};
-  if (name.starts_with("gpu:") && std::string(build_info().cuda) == "none")
-    throw UnavailableError("the kernel '" + name + "': this program was built without CUDA");
-  const std::string nearest = nearest_word(name, builtin_kernels());
-  throw UsageError("there is no kernel '" + name + "'" + (nearest.empty() ? "" : "; did you mean '" + nearest + "'?") +
-                   " A plug-in is named by its path, e.g. ./my_kernel.so; `flashproof list kernels` shows the rest");
+  std::vector<std::string> names = builtin_kernels();
+  for (const char* gpu_kernel : gpu_kernel_names) {
+    if (name == gpu_kernel)
+      throw UnavailableError("the kernel '" + name +
+                             "' needs an NVIDIA GPU, and this program was built without CUDA; " +
+                             "build it where nvcc (12.0 or later) is on PATH");
+    names.push_back(gpu_kernel);
+  }
+  throw UsageError("there is no kernel '" + name + "'; did you mean '" + nearest_word(name, names) +
+                   "'? A plug-in is named by its path, e.g. ./my_kernel.so; `flashproof list kernels` shows the rest");
 }
 
 int64_t longest_slot(const Lengths& lengths, int64_t batch) {

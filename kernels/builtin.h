@@ -18,6 +18,9 @@ const flashproof_kernel* gpu_flash2_kernel();    ///< kernels/flash2.cu: FlashAt
 std::string gpu_flash2_assembler(const flashproof_problem*, const char* config);
 #endif
 
+/// The names of the GPU's, which a build without CUDA lacks.
+constexpr const char* gpu_kernel_names[] = {"gpu:standard", "gpu:flash2"};
+
 /// All of them with their names ("cpu:flash2"); the GPU's follow where the build has CUDA.
 struct BuiltinKernel {
   const char* name;
