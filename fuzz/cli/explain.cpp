@@ -174,7 +174,7 @@ void add_explain(CommandLine& line) {
                 return 130;
               }
             })
-      .words("CASE", o->words, true, "a witness or record file, an id, or the case's text")
+      .words("CASE", o->words, true, "one case: a witness or record file, an id, or its text")
       .option("--kernel", o->kernel, "the kernel; files and ids name their own")
       .option("--config", o->config, "the kernel's tunables")
       .option("--check", o->check, "the check that fails; the first that does without")

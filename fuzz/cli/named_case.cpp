@@ -64,6 +64,10 @@ std::string newest_campaign() {
 NamedCase find_case(const std::string& name, const std::string& campaign) {
   std::error_code too_long_for_a_path;
   if (fs::is_regular_file(name, too_long_for_a_path)) return in_file(name);
+  const std::string first = name.substr(0, name.find(' '));
+  if (first != name && (is_id(first) || first.ends_with(".json") || fs::is_regular_file(first, too_long_for_a_path)))
+    throw UsageError("one case at a time: `" + first + "` names one, and `" + name.substr(first.size() + 1) +
+                     "` follows it");
   if (is_id(name)) return by_id(name, campaign.empty() ? newest_campaign() : campaign);
   if (name.find(' ') == std::string::npos && (name.find('/') != std::string::npos || name.ends_with(".json")))
     throw UsageError("there is no file " + name + "; a case's text looks like 'bf16 q4 k8 d64 causal seed=1'");
