@@ -51,7 +51,10 @@ std::optional<Nvrtc> open_nvrtc(const CompilerPlaces& places, std::string& reaso
     if (library != nullptr) break;
     reason += std::string(&file == &files.front() ? " " : "; ") + dlerror();
   }
-  if (library == nullptr) return {};
+  if (library == nullptr) {
+    reason += "; NVIDIA's package cuda-nvrtc-13-0 brings it, as the CUDA Toolkit does; FLASHPROOF_NVRTC names its file";
+    return {};
+  }
   const char* missing = nullptr;
   const auto find = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));

@@ -43,9 +43,7 @@ Line nvrtc() {
   std::string reason;
   const std::string found = run_time_compiler(places, reason);
   if (!found.empty()) return {"nvrtc", found + (places.cache.empty() ? "" : ", cache " + places.cache), ""};
-  return {
-      "nvrtc", reason,
-      "needed only to compile GPU kernels at run time; comes with the CUDA Toolkit; FLASHPROOF_NVRTC names its file"};
+  return {"nvrtc", reason, "needed only to compile GPU kernels at run time"};
 }
 
 Line cuda_build() {
