@@ -80,7 +80,8 @@ void print_end(const Settings& s, const CampaignEnd& end) {
   fmt::print("{}stopped after {}: {}{}\n", page_of(end.summary), print_duration(end.seconds), name_of(end.reason),
              end.storage_error.empty() ? "" : ": " + end.storage_error);
   if (!end.internal_error.empty()) fmt::print("INTERNAL ERROR: {}\n", end.internal_error);
-  fmt::print("records in {}\nthe same cases again: {}\n", s.directory, again_line(s, end.summary));
+  fmt::print("records in {}\nas a page: ./flashproof report {}\nthe same cases again: {}\n", s.directory, s.directory,
+             again_line(s, end.summary));
 }
 
 /// The alarm is shown to work: a planted bug must be found. Returns 0, or the exit code of a failed show; 2 where there
