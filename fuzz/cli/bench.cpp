@@ -12,7 +12,6 @@
 #include "fuzz/json_text.h"
 #include "fuzz/steady_seconds.h"
 #include "reference/errors.h"
-#include "reference/nearest_word.h"
 
 namespace flashproof {
 namespace {
@@ -348,8 +347,7 @@ int bench(const Options& o) {
     compile.json = o.json;
     return bench_compile(compile);
   }
-  throw UsageError("there is no bench `" + o.what + "`; did you mean `" +
-                   nearest_word(o.what, {"oracle", "accuracy", "activations", "hardware", "compile"}) + "`?");
+  throw UsageError("there is no bench `" + o.what + "`; there are oracle, accuracy, activations, hardware and compile");
 }
 
 }  // namespace

@@ -241,7 +241,8 @@ void add_gate(CommandLine& line) {
       .option("--regressions", o->regressions,
               "folder of files with one case a line (tests/regressions where there is one)")
       .option("--known", o->known,
-              "file of known findings: BUCKET YYYY-MM-DD REASON a line, the day being the last on which it is accepted")
+              "file of known findings, which must exist: BUCKET YYYY-MM-DD REASON a line, the day being the last on "
+              "which it is accepted; it may be empty")
       .option("--junit", o->junit, "write JUnit XML into this file")
       .option("--markdown", o->markdown, "write Markdown into this file, e.g. for $GITHUB_STEP_SUMMARY")
       .list("--allow-missing", o->allow_missing, "`gpu`: end with 77 (skipped) instead of 69 where there is none")

@@ -132,9 +132,10 @@ RunResult read_result(const Run& run, const Subject& subject, const std::string&
   const std::string path = folder + "/outputs.safetensors";
   if (!fs::exists(path))
     throw UnavailableError("there is no " + path + "; " + folder + "/README.txt says what to write");
+  const SafeTensors file = read_safetensors(path);
   RunResult result;
   try {
-    result.outputs = outputs_of_file(run.c.problem, subject.conventions, read_safetensors(path));
+    result.outputs = outputs_of_file(run.c.problem, subject.conventions, file);
   } catch (const UsageError& error) {
     throw UsageError(path + ": " + error.what());
   }

@@ -2,6 +2,7 @@
 #include "fuzz/cli/known_findings.h"
 
 #include <ctime>
+#include <filesystem>
 #include <regex>
 #include <sstream>
 
@@ -12,6 +13,9 @@ namespace flashproof {
 
 std::vector<KnownFinding> read_known_findings(const std::string& path) {
   static const std::regex form(R"(\s*(\S+)\s+(\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01]))\s+(\S.*))");
+  if (!std::filesystem::exists(path))
+    throw UnavailableError("there is no file of known findings " + path + "; without any, make it empty: touch " +
+                           path);
   std::vector<KnownFinding> known;
   std::istringstream lines(read_text(path));
   int64_t number = 0;
