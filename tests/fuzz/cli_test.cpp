@@ -59,6 +59,9 @@ TEST(CommandLine, WrongWordsGet64TheNearestRightWordAndAnExample) {
       {"fuzz --cases many", "no whole number"},
       {"fuzz --preset smok", "`smoke`"},
       {"check cpu:flsh2 bf16", "cpu:flash2"},
+      {"check gpu:flsh2 bf16", "gpu:flash2"},
+      {"bench nonsense", "oracle, accuracy"},
+      {"explain worst.json smallest.json", "one case at a time"},
       {"check cpu:flash2 bf17", "`bf16`"},
       {"check cpu:flash2 bf16 --check bond", "`bound`"},
       {"check cpu:flash2", "CASE"},
@@ -116,8 +119,27 @@ TEST(CommandLine, ListSaysWhatAKernelDeclares) {
   EXPECT_EQ(run("list ./not-there.so").code, 69);
 }
 
+TEST(CommandLine, SaysWhyACheckThatIsAskedForIsNotForTheCase) {
+  const Result asked = run("check cpu:flash2 bf16 --check bits"), all = run("check cpu:flash2 bf16");
+  EXPECT_EQ(asked.code, 2);
+  EXPECT_TRUE(has(asked.out, "bits          no verdict")) << asked.out;
+  EXPECT_TRUE(has(asked.out, "does not declare `chip=`")) << asked.out;
+  EXPECT_EQ(all.code, 0);
+  EXPECT_FALSE(has(all.out, "no verdict")) << all.out;
+}
+
+TEST(CommandLine, ARejectionIsSaidOnceAndHasNoOutputs) {
+  const Result result = run("check sim:flash2 fp32");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_TRUE(has(result.out, "\n  the kernel does not take fp32\n")) << result.out;
+  EXPECT_FALSE(has(result.out, "output bits")) << result.out;
+  EXPECT_EQ(json_of("check sim:flash2 fp32 --json")["output_bits"], "");
+}
+
 TEST(CommandLine, WhatIsNotThereGets69) {
   EXPECT_EQ(run("check ./no_such_plugin.so bf16").code, 69);
+  const Result gpu = run("check gpu:flash2 bf16");
+  EXPECT_TRUE(gpu.code == 0 || (gpu.code == 69 && has(gpu.out, "CUDA"))) << gpu.out;
   EXPECT_EQ(run("fuzz cpu:flash2 --cases 1 --out /proc/no_campaign_here").code, 69);
   EXPECT_EQ(run("fuzz --data /no/such/folder --cases 1 --out /tmp/never-made").code, 69);
   for (const char* words : {"list kernels", "--help", "check cpu:flash2 bf16 --json"})
@@ -226,6 +248,7 @@ TEST(CommandLine, SaysWhyThereIsNoRunTimeCompiler) {
   EXPECT_TRUE(has(doctor.out, "/nonexistent/libnvrtc.so: cannot open")) << doctor.out;
   EXPECT_EQ(bench.code, 69);
   EXPECT_TRUE(has(bench.out, "/nonexistent/libnvrtc.so: cannot open")) << bench.out;
+  EXPECT_TRUE(has(bench.out, "FLASHPROOF_NVRTC names its file")) << bench.out;
 }
 
 TEST(CommandLine, RefusesToCompileNothingAndForAChipThatIsNone) {
