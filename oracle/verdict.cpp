@@ -42,7 +42,7 @@ Where locate(const Problem& p, OutputId output, int64_t index) {
 }
 
 std::string print(const Where& where) {
-  const std::string name = name_of(where.output);
+  std::string name = name_of(where.output);
   if (where.index < 0) return name;
   const auto field = [](const char* key, int64_t value) { return std::string(key) + "=" + std::to_string(value); };
   switch (where.output) {

@@ -6,6 +6,8 @@
 #include <regex>
 #include <sstream>
 
+#include <fmt/format.h>
+
 #include "fuzz/cli/options.h"
 #include "reference/errors.h"
 
@@ -24,8 +26,10 @@ std::vector<KnownFinding> read_known_findings(const std::string& path) {
     if (line.find_first_not_of(" \t\r") == std::string::npos || line[0] == '#') continue;
     std::smatch match;
     if (!std::regex_match(line, match, form))
-      throw UsageError(path + " line " + std::to_string(number) + ": `" + line +
-                       "` is not BUCKET YYYY-MM-DD REASON\n  example: mine.bound.value.dQ 2027-01-31 issue 12");
+      throw UsageError(
+          fmt::format("{} line {}: `{}` is not BUCKET YYYY-MM-DD REASON\n"
+                      "  example: mine.bound.value.dQ 2027-01-31 issue 12",
+                      path, number, line));
     known.push_back({match[1], match[2], match[3]});
   }
   return known;
