@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 
-RIGHT, FINDING, USAGE, UNAVAILABLE = 0, 1, 64, 69  # exit codes (fuzz/README.md)
+RIGHT, FINDING, INCONCLUSIVE, USAGE, UNAVAILABLE = 0, 1, 2, 64, 69  # exit codes (fuzz/README.md)
 
 
 def case_of(config):
@@ -28,16 +28,22 @@ def case_of(config):
     return f"{dtype} h2/1 q{2 * rows + 3} k{3 * keys + 5} d{d}/{dv} {modifiers} seed=1", tile
 
 
+def compiled_in(random):
+    """Of the list that `bench compile` gives, which holds those that were refused or failed, too."""
+    return [each["config"] for each in random["configs"] if "refused" not in each and "error" not in each]
+
+
 def run(program, config):
-    """(exit code, what was printed)"""
+    """(what became of it, what was printed)"""
     case, tile = case_of(config)
     command = [program, "check", "gpu:flash2", case, "--config", "tile=" + tile, "--check", "bits", "--timeout", "60s"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    return done.returncode, done.stdout + done.stderr
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True)
+    return outcome(done.returncode, done.stdout, tile), done.stdout + done.stderr
 
 
-def outcome(code, text):
-    if "does not take this problem" in text:
+def outcome(code, told, tile):
+    """`told` is the JSON of `check`. A rejection for another reason than the padded tile's is a finding."""
+    if code == INCONCLUSIVE and json.loads(told)["rejected"].startswith(f"tile {tile}: "):
         return "refused when padded"
     return {RIGHT: "right", FINDING: "wrong", UNAVAILABLE: "unavailable"}.get(code, f"exit {code}")
 
@@ -53,19 +59,21 @@ def main(words):
     parser.add_argument("program", help="flashproof")
     parser.add_argument("compiled", help="what `bench compile --json` printed")
     parser.add_argument("--jobs", type=int, default=2, help="checks side by side")
-    o = parser.parse_args(words)
-    with open(o.compiled) as file:
+    arguments = parser.parse_args(words)
+    with open(arguments.compiled) as file:
         random = json.load(file)["random"]
-    configs = [each["config"] for each in random["configs"]]
-    with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool:
-        results = list(pool.map(lambda config: run(o.program, config), configs))
-    counts = collections.Counter(outcome(*result) for result in results)
-    print(f"{random['count']} random TileConfigs: {random['refused']} refused by feasible(), "
-          f"{random['compiled']} compiled, {random['failed']} did not")
+    configs = compiled_in(random)
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        results = list(pool.map(lambda config: run(arguments.program, config), configs))
+    counts = collections.Counter(result for result, _ in results)
+    print(
+        f"{random['count']} random TileConfigs: {random['refused']} refused by feasible(), "
+        f"{random['compiled']} compiled, {random['failed']} did not"
+    )
     print("of those that compiled: " + ", ".join(f"{count} {name}" for name, count in counts.most_common()))
-    for config, (code, text) in zip(configs, results):
-        if outcome(code, text) not in ("right", "refused when padded"):
-            print(f"{config}: {outcome(code, text)}\n{text}", file=sys.stderr)
+    for config, (result, text) in zip(configs, results, strict=True):
+        if result not in ("right", "refused when padded"):
+            print(f"{config}: {result}\n{text}", file=sys.stderr)
     if "unavailable" in counts:
         return UNAVAILABLE
     return RIGHT if counts.keys() <= {"right", "refused when padded"} and random["failed"] == 0 else FINDING

@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT / "fuzz/python"))
 import attention_speed  # noqa: E402
 import flashproof_kernel as fk  # noqa: E402
 import loop_instructions  # noqa: E402
+import random_tiles  # noqa: E402
 import speed_table  # noqa: E402
 
 STRUCTS = {
@@ -248,6 +249,29 @@ class AttentionSpeedTest(unittest.TestCase):
         self.assertEqual(self.exit_code(), 64)
         self.assertEqual(self.exit_code("plugin.so", "--dims", "60"), 64)
         self.assertEqual(self.exit_code("plugin.so", "--rounds", "3"), 64)
+
+
+class RandomTilesTest(unittest.TestCase):
+    def test_runs_what_compiled(self):
+        configs = [
+            {"config": "refused one", "refused": "a warp has 16 or 32 rows"},
+            {"config": "failed one", "error": "does not compile"},
+            {"config": "compiled one", "seconds": 1.5},
+        ]
+        self.assertEqual(random_tiles.compiled_in({"configs": configs}), ["compiled one"])
+
+    def test_case_of_a_tile(self):
+        case, tile = random_tiles.case_of("e4m3 64x96x2x4 d64/32 general")
+        self.assertEqual((case, tile), ("e4m3 h2/1 q131 k293 d64/32 softcap=20 alibi seed=1", "64x96x2x4"))
+
+    def test_outcomes(self):
+        def outcome(code, rejected=""):
+            return random_tiles.outcome(code, f'{{"rejected": "{rejected}"}}', "64x96x2x4")
+
+        self.assertEqual([outcome(0), outcome(1), outcome(69)], ["right", "wrong", "unavailable"])
+        self.assertEqual(outcome(2, "tile 64x96x2x4: the tiles need more shared memory"), "refused when padded")
+        self.assertEqual(outcome(2, "the run-time compiler is not here"), "exit 2")
+        self.assertEqual(outcome(2), "exit 2")
 
 
 if __name__ == "__main__":
