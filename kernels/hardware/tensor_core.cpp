@@ -22,8 +22,6 @@ using Words = uint32 __attribute__((vector_size(4 * lanes)));
 // Inlined into each width of its caller.
 #define FLASHPROOF_INLINE inline __attribute__((always_inline))
 
-// Exponents that say more than a number's size, and keep saying it in a sum of two.
-constexpr int zero_exponent = -10000, special_exponent = 30000, largest_of_zero = -5000;
 constexpr int usual = 100;  ///< E within +-usual is exact in fp32
 
 constexpr int block_rows = 32, block_inner = 128;  ///< inner in whole instructions
@@ -36,28 +34,21 @@ struct Columns {
   Ints exponent[block_inner];
 };
 
-/// Which product of an instruction stands at position n of the steps' order.
-int product_at(const MatrixUnit& unit, int n) {
-  if (unit.run == 0) return n;
-  const int group = n / 16, m = n % 16;
-  return m / unit.run * 2 * unit.run + group * unit.run + m % unit.run;
-}
-
 /// The least exponent of an operand in a step: its format's, fp16's where the unit converts to that.
 int least_exponent(const MatrixUnit& unit, DType dtype) { return format_of(unit.run == 0 ? dtype : DType::fp16).emin; }
 
 int32 exponent_of(float x, int32 least) {
   const int32 field = int32(__builtin_bit_cast(uint32, x) >> 23 & 255);
-  if (field == 255) return special_exponent;
-  if (x == 0) return zero_exponent;
+  if (field == 255) return exponent_of_special;
+  if (x == 0) return exponent_of_zero;
   return field - 127 > least ? field - 127 : least;
 }
 
 FLASHPROOF_INLINE Ints exponents_of(Floats x, int32 least) {
   const Ints field = (__builtin_bit_cast(Ints, x) >> 23 & 255) - 127;
   Ints exponent = field > least ? field : least + Ints{};
-  exponent = x == 0 ? zero_exponent + Ints{} : exponent;
-  return field == 128 ? special_exponent + Ints{} : exponent;
+  exponent = x == 0 ? exponent_of_zero + Ints{} : exponent;
+  return field == 128 ? exponent_of_special + Ints{} : exponent;
 }
 
 FLASHPROOF_INLINE Floats powers_of_two(Ints exponent) {
@@ -72,7 +63,7 @@ FLASHPROOF_INLINE Floats step(const MatrixUnit& unit, int count, const float* a,
     const Ints exponent = a_exponent[n] + b_exponent[n];
     top = exponent > top ? exponent : top;
   }
-  unusual |= (top > usual) | ((top < -usual) & (top > largest_of_zero));
+  unusual |= (top > usual) | ((top < -usual) & (top > exponent_of_zero / 2));
   top = top < -usual ? -usual + Ints{} : top;  // all terms are zero
   const Floats scale = powers_of_two(unit.align_bits - top);
   Words unsigned_sum = {};  // an unusual lane may overflow

@@ -40,6 +40,17 @@ FLASHPROOF_HD constexpr bool is_fp8(DType dtype) { return dtype == DType::e4m3 |
 /// Products of one instruction for one output: mma.sync m16n8k16 or m16n8k32, wgmma k16 or k32.
 FLASHPROOF_HD constexpr int products_an_instruction(const MatrixUnit& unit) { return is_fp8(unit.a) ? 32 : 16; }
 
+/// Which product of an instruction stands at position n of its steps' order.
+FLASHPROOF_HD constexpr int product_at(const MatrixUnit& unit, int n) {
+  if (unit.run == 0) return n;
+  const int group = n / 16, m = n % 16;
+  return m / unit.run * 2 * unit.run + group * unit.run + m % unit.run;
+}
+
+// Where operands are decoded ahead of a step: exponents that say more than a number's size, and keep saying it in a sum
+// of two.
+constexpr int exponent_of_zero = -10000, exponent_of_special = 30000;
+
 /// The unit that carries out the instruction. bf16 and fp16 do not mix, the fp8 formats do.
 FLASHPROOF_HD constexpr MatrixUnit matrix_unit(Architecture chip, MatrixInstruction instruction, DType a, DType b) {
   const bool fp8 = is_fp8(a) && is_fp8(b);

@@ -10,9 +10,6 @@
 
 namespace flashproof {
 
-// Exponents that say more than a number's size, and keep saying it in a sum of two.
-constexpr int exponent_of_zero = -10000, exponent_of_special = 30000;
-
 /// A number as a step reads it; the exponent of a subnormal is its format's least.
 struct alignas(8) DecodedOperand {
   float value = 0;
@@ -28,13 +25,6 @@ FLASHPROOF_HD inline DecodedOperand decoded_operand(float x, int emin) {
 /// The unit of one step: fp8 that goes by way of fp16 multiplies fp16 numbers.
 FLASHPROOF_HD constexpr MatrixUnit unit_of_step(const MatrixUnit& unit) {
   return unit.run == 0 ? unit : MatrixUnit{DType::fp16, DType::fp16, 16, unit.align_bits, unit.keep_bits, 0};
-}
-
-/// Which product of an instruction stands at position n of its steps' order, in which decoded operands lie.
-FLASHPROOF_HD constexpr int product_at_position(const MatrixUnit& unit, int n) {
-  if (unit.run == 0) return n;
-  const int group = n / 16, m = n % 16;
-  return m / unit.run * 2 * unit.run + group * unit.run + m % unit.run;
 }
 
 /// The step by its definition, from encoded operands. Not inlined: it is rare and needs many registers.

@@ -107,7 +107,7 @@ FLASHPROOF_HD constexpr int64 padded(const MatrixUnit& unit, int64 count) {
 /// Which index of the inner axis stands at a position of its decoded operands.
 FLASHPROOF_HD constexpr int64 index_at(const MatrixUnit& unit, int64 position) {
   const int64 length = products_an_instruction(unit);
-  return position / length * length + product_at_position(unit, int(position % length));
+  return position / length * length + product_at(unit, int(position % length));
 }
 
 /// Rows of decoded V: whole tiles, with zeros behind the last key.
