@@ -35,7 +35,7 @@ RC_GTEST_PROP(DecodedStep, IsTheInstructionOfTheModel, ()) {
   DecodedOperand decoded_x[32], decoded_y[32];
   for (int n = 0; n < products_an_instruction(unit); ++n) x[n] = draw_word(a), y[n] = draw_word(b);
   for (int n = 0; n < products_an_instruction(unit); ++n) {
-    const int k = product_at_position(unit, n);
+    const int k = product_at(unit, n);
     const MatrixUnit step = unit_of_step(unit);
     decoded_x[n] = decoded_operand(float(decode(a, x[k])), format_of(step.a).emin);
     decoded_y[n] = decoded_operand(float(decode(b, y[k])), format_of(step.b).emin);
