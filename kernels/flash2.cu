@@ -135,7 +135,7 @@ flashproof_status supports(const flashproof_problem* p, const char* config, char
 }
 
 const char* arithmetic(const flashproof_problem* p, const char* config) {
-  return text_unless_rejected([&] {
+  return text_unless_thrown([&] {
     const Choice choice = choice_of(*p, config);
     return arithmetic_text(*p, choice.tile, model_of(choice.chip));
   });

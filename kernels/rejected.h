@@ -35,14 +35,14 @@ flashproof_status guarded(char* message, size_t size, Function&& function) {
   }
 }
 
-/// What flashproof_kernel.arithmetic returns: the function's text, valid until its next call on this thread; "" for
-/// Rejected.
+/// What flashproof_kernel.arithmetic returns: the function's text, valid until its next call on this thread; "", which
+/// is unknown, where it throws a std::exception.
 template <class Function>
-const char* text_unless_rejected(Function&& function) {
+const char* text_unless_thrown(Function&& function) {
   thread_local std::string text;
   try {
     text = function();
-  } catch (const Rejected&) {
+  } catch (const std::exception&) {
     text.clear();
   }
   return text.c_str();

@@ -143,7 +143,7 @@ flashproof_status cpu_supports(const HeadAlgorithm& algorithm, const flashproof_
 }
 
 const char* cpu_arithmetic(const HeadAlgorithm& algorithm, const flashproof_problem* problem, const char* config) {
-  return text_unless_rejected([&] { return arithmetic_text(algorithm, *problem, parse_config(algorithm, config)); });
+  return text_unless_thrown([&] { return arithmetic_text(algorithm, *problem, parse_config(algorithm, config)); });
 }
 
 flashproof_status cpu_forward(const HeadAlgorithm& algorithm, const flashproof_call* call, const char* config,

@@ -55,7 +55,7 @@ flashproof_status supports(const flashproof_problem* p, const char* config, char
 }
 
 const char* arithmetic(const flashproof_problem* p, const char* config) {
-  return text_unless_rejected([&] {
+  return text_unless_thrown([&] {
     return arithmetic_text(*p, configs_of(p->dtype)[size_t(chosen(*p, parse_config(config, true)))], "sm_90");
   });
 }

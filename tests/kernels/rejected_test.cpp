@@ -19,14 +19,17 @@ TEST(Rejected, BecomesAStatusAndAMessage) {
 }
 
 TEST(Rejected, LeavesNoTextOfAnEarlierCall) {
-  const auto text = [](bool taken) {
-    return text_unless_rejected([&] {
+  const auto text = [](bool taken, bool failed) {
+    return text_unless_thrown([&] {
       reject_unless(taken, "no 5");
+      if (failed) throw std::runtime_error("no compiler");
       return "p=bf16";
     });
   };
-  EXPECT_STREQ(text(true), "p=bf16");
-  EXPECT_STREQ(text(false), "");
+  EXPECT_STREQ(text(true, false), "p=bf16");
+  EXPECT_STREQ(text(false, false), "");
+  EXPECT_STREQ(text(true, false), "p=bf16");
+  EXPECT_STREQ(text(true, true), "");
 }
 
 }  // namespace
