@@ -3,7 +3,7 @@
 #
 # Device headers: every .cuh in kernels/, the models of kernels/hardware, and the headers that these include.
 #   library    they include no library header: NVRTC has none.
-#   asm        stands in ptx.cuh alone.
+#   asm        stands in ptx.cuh alone, but for certify_wgmma.cuh, which no kernel has part in.
 #   simulator  is named by ptx.cuh alone: the same text runs on both machines.
 # Kernel files: the .cuh of tiled kernels and the headers of kernels/ that they include; not ptx.cuh and what it needs,
 # not the plain CUDA of standard.cu (score_rule, sequences, tile_product). They touch memory through ptx.cuh's loads,
@@ -30,7 +30,7 @@ closure() {
 }
 
 tracked() { git ls-files -co --exclude-standard "$@"; }
-plain='kernels/(score_rule|sequences|tile_product)\.cuh'
+plain='kernels/(score_rule|sequences|tile_product|hardware/certify_wgmma)\.cuh'
 mapfile -t device < <(closure $(tracked 'kernels/*.cuh' 'kernels/hardware/*.h' | grep -vxE "$plain|kernels/hardware/(certif(icate|y|y_device)|device_array)\.h"))
 mapfile -t kernels < <(closure $(tracked 'kernels/*.cuh' | grep -vxE "$plain|kernels/ptx\.cuh") |
   grep -xE 'kernels/[^/]*' | grep -vxE 'kernels/(ptx\.cuh|device_types\.h)')
