@@ -68,7 +68,6 @@ TileConfig random_config(uint64 seed, uint64 index) {
     return philox4x32_10({uint32(index), uint32(index >> 32), call, 0}, uint32(seed), uint32(seed >> 32));
   };
   const Philox tile = words(0), rest = words(1);
-  constexpr int dims[] = {32, 64, 96, 128, 160, 192, 256};
   constexpr DType dtypes[] = {DType::bf16, DType::fp16, DType::e4m3, DType::e5m2};
   TileConfig c = {};
   c.dtype = dtypes[rest.word[0] % std::size(dtypes)];
@@ -77,8 +76,8 @@ TileConfig random_config(uint64 seed, uint64 index) {
   const int step = is_fp8(c.dtype) ? 32 : 16;
   c.tile_n = step * (1 + int(tile.word[2] % uint32(256 / step)));
   c.stages = 1 + int(tile.word[3] % 5);
-  c.head_dim = dims[rest.word[1] % std::size(dims)];
-  c.value_dim = rest.word[2] % 4 == 0 ? dims[rest.word[2] / 4 % std::size(dims)] : c.head_dim;
+  c.head_dim = padded_dims[rest.word[1] % std::size(padded_dims)];
+  c.value_dim = rest.word[2] % 4 == 0 ? padded_dims[rest.word[2] / 4 % std::size(padded_dims)] : c.head_dim;
   c.features = Features(rest.word[3] % 2);
   return c;
 }

@@ -20,10 +20,11 @@ struct TileConfig {
   Features features;
 };
 
-/// The least width that kernels are compiled for that holds `dim` channels; 0 if there is none.
+/// The widths that kernels are compiled for, in channels.
+constexpr int padded_dims[] = {32, 64, 96, 128, 160, 192, 256};
+/// The least of them that holds `dim` channels; 0 if there is none.
 FLASHPROOF_HD constexpr int padded_dim(int64 dim) {
-  constexpr int widths[] = {32, 64, 96, 128, 160, 192, 256};
-  for (int width : widths)
+  for (int width : padded_dims)
     if (dim <= width) return width;
   return 0;
 }
