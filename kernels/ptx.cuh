@@ -8,7 +8,7 @@
 // Number formats are structs over their encoding, so that no library type stands in device code:
 //   to_fp32(x)          the number that x encodes, exact
 //   from_fp32<To>(x)    x rounded to nearest, ties to even; overflow gives infinity, in e4m3 the largest number; NaN
-//                       gives the quiet NaN (cvt.rn)
+//                       gives the quiet NaN (cvt.rn); for the plain CUDA of standard.cu, not in the simulator
 #pragma once
 #include "kernels/device_types.h"
 

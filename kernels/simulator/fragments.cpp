@@ -7,7 +7,7 @@ namespace flashproof::simulator {
 
 namespace {
 
-constexpr int matrices = 4, side = 8, row_bytes = 16;  // of ldmatrix and stmatrix, 16-bit numbers
+constexpr int matrices = 4, side = 8, row_bytes = 16;  // of ldmatrix, 16-bit numbers
 
 float fp16_number(uint32 bits) {
   const uint32 sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
@@ -67,19 +67,6 @@ void load_matrices(MatrixRegisters& mine, bool transposed, const SourcePlace& wh
         piece = (rows[2 * along][across / 2] >> shift & 0xffffu) | rows[2 * along + 1][across / 2] >> shift << 16;
       }
     }
-  });
-}
-
-void store_matrices(MatrixRegisters& mine, const SourcePlace& where) {
-  Machine& chip = machine();
-  chip.meet("store_matrix_x4", mine, where, [&](auto operand) {
-    for (int matrix = 0; matrix < matrices; ++matrix)
-      for (int row = 0; row < side; ++row) {
-        uint32 pieces[row_bytes / 4];
-        for (int i = 0; i < row_bytes / 4; ++i) pieces[i] = operand(row * 4 + i).registers[matrix];
-        std::memcpy(chip.shared().write(operand(matrix * side + row).address, row_bytes, chip.warp(), where), pieces,
-                    row_bytes);
-      }
   });
 }
 

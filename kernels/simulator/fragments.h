@@ -1,7 +1,7 @@
-// Matrices in the registers of a warp: ldmatrix, stmatrix and mma.sync of the PTX ISA, carried out for all 32 lanes.
+// Matrices in the registers of a warp: ldmatrix and mma.sync of the PTX ISA, carried out for all 32 lanes.
 //
-// Lane l holds of an 8 x 8 matrix of 16-bit numbers the row l / 4, columns 2 (l % 4) and 2 (l % 4) + 1 (ldmatrix,
-// stmatrix); transposed, the column l / 4, rows 2 (l % 4) and 2 (l % 4) + 1. An mma works on fragments made of such
+// Lane l holds of an 8 x 8 matrix of 16-bit numbers the row l / 4, columns 2 (l % 4) and 2 (l % 4) + 1 (ldmatrix);
+// transposed, the column l / 4, rows 2 (l % 4) and 2 (l % 4) + 1. An mma works on fragments made of such
 // pieces, 32 bits of a row each: of A (16 x k) rows l / 4 and l / 4 + 8, of B (k x 8) column l / 4, of C (16 x 8)
 // columns 2 (l % 4) and the next in rows l / 4 and l / 4 + 8.
 #pragma once
@@ -21,7 +21,6 @@ struct ProductRegisters {
 };
 
 void load_matrices(MatrixRegisters&, bool transposed, const SourcePlace&);
-void store_matrices(MatrixRegisters&, const SourcePlace&);
 
 /// C += A B by the chip's tensor core, 16 x 8 outputs of 16 (16-bit formats) or 32 products (8-bit formats).
 void multiply_add(ProductRegisters&, DType a, DType b, const SourcePlace&);

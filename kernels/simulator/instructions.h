@@ -119,12 +119,6 @@ inline void load_matrix_x4_transposed(uint32 (&r)[4], SharedAddress row, SourceP
   simulator::load_matrices(mine, true, where);
 }
 
-inline void store_matrix_x4(SharedAddress row, const uint32 (&r)[4], SourcePlace where = SourcePlace::here()) {
-  uint32 pieces[4] = {r[0], r[1], r[2], r[3]};
-  simulator::MatrixRegisters mine{row, pieces};
-  simulator::store_matrices(mine, where);
-}
-
 /// C += A B, 16 x 8 outputs; A and B are Bf16 or Fp16, both the same.
 template <class A, class B>
 void multiply_add_16x8x16(float (&c)[4], const uint32 (&a)[4], const uint32 (&b)[2],

@@ -306,7 +306,7 @@ void neighbours(bool barrier) {
   uint32 r[4];
   load_matrix_x4(r, dynamic_shared() + t * 16);  // reads
   if (barrier) warp_barrier();
-  store_matrix_x4(dynamic_shared() + (31 - t) * 16, r);  // writes back
+  store_shared(dynamic_shared() + (31 - t) * 16, Words4{r[0], r[1], r[2], r[3]});  // writes back
 }
 
 TEST(Simulator, OrdersLanesByWarpBarriersAlone) {
