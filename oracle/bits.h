@@ -1,6 +1,6 @@
 // The bits that a kernel of known Arithmetic must give: FlashAttention 2's forward (reference/flash2.h) run with the
-// chip's own operations (oracle/hardware_ops.h). It shares no line with the kernel, only the models of
-// kernels/hardware.
+// chip's own operations (oracle/hardware_ops.h). With the kernel it shares the models of kernels/hardware, number
+// formats and Philox; no other line.
 #pragma once
 #include <string>
 
