@@ -9,11 +9,10 @@
 #include <limits>
 
 #include "kernels/builtin.h"
-#include "kernels/flash2_forward.cuh"
 #include "kernels/flash2_host.h"
-#include "kernels/simulator/simulate.h"
 #include "reference/arithmetic.h"
 #include "tests/kernels/compare.h"
+#include "tests/kernels/run_in_shape.h"
 
 namespace flashproof::test {
 namespace {
@@ -112,25 +111,10 @@ TEST(Flash2, HiddenNaNInVReachesTheRowsWhoseTileSeesItsTile) {
   EXPECT_TRUE(std::isnan(o("tile=64x32x3x2")));
 }
 
-/// A contiguous tensor.
-GlobalRegion region_of(const flashproof_tensor& t, const char* name, bool writable) {
-  const int64_t elements = t.rank == 4 ? t.shape[0] * t.stride[0] : t.shape[0] * t.shape[1] * t.shape[2];
-  return {t.data, elements * format_of(DType(t.dtype)).bits / 8, name, writable};
-}
-
 template <TileConfig config>
 void expect_exact_attention(const char* text) {
   const std::string found = compare_with_exact(inputs_of(text), 0.06, [](SmallCall& small, Direction) -> std::string {
-    const flashproof_call& c = small.call;
-    const flash2::Call call = flash2::call_of(c);
-    const flash2::Grid grid = flash2::grid_of(*c.problem, config);
-    simulate({{int(grid.tiles), int(grid.heads), int(grid.entries)},
-              thread_count(config),
-              uint32(shared_bytes(config)),
-              1,
-              {region_of(c.q, "q", false), region_of(c.k, "k", false), region_of(c.v, "v", false),
-               region_of(c.o, "o", true), region_of(c.lse, "lse", true)}},
-             [&] { flash2::forward<config>(call); });
+    run_in_shape<config>(small.call);
     return "";
   });
   EXPECT_EQ(found, "") << text;
