@@ -29,6 +29,7 @@ import typing
 import warnings
 
 import flashproof_kernel as fk
+from command_line import FINDING, INTERNAL, UNAVAILABLE, Parser
 from speed_table import DROPPED_ROUNDS, heading, is_right, table, tiles_table, verdict_of
 
 try:
@@ -41,7 +42,6 @@ except ImportError:
 
 TOKENS, HIDDEN = 16384, 2048
 DEVICE = "cuda"
-FINDING, USAGE, UNAVAILABLE, INTERNAL = 1, 64, 69, 70  # exit codes (fuzz/README.md)
 
 
 class Cell(typing.NamedTuple):
@@ -256,12 +256,6 @@ def about_run(arguments, plugin):
 
 
 # The command line
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        self.print_usage(sys.stderr)
-        self.exit(USAGE, f"{self.prog}: {message}\n")
 
 
 def divisor_of(whole):

@@ -11,6 +11,8 @@ import re
 import sys
 import typing
 
+from command_line import USAGE, Parser
+
 KINDS = {
     "MMA": "HMMA|QMMA",
     "LDSM": "LDSM",
@@ -102,17 +104,17 @@ def row(name, counts, blocks):
     return "| " + " | ".join(map(str, words)) + " |"
 
 
-def main():
-    rows = [
-        row(name, *counts_of(loop)) for name, code in functions_of(sys.stdin.read()).items() if (loop := loop_of(code))
-    ]
+def main(words):
+    Parser(description=__doc__.splitlines()[0] + " Reads `cuobjdump -sass` from stdin.").parse_args(words)
+    sass = sys.stdin.buffer.read().decode(errors="replace")
+    rows = [row(name, *counts_of(loop)) for name, code in functions_of(sass).items() if (loop := loop_of(code))]
     if not rows:
         print("loop_instructions: no loop with tensor instructions in what cuobjdump -sass told", file=sys.stderr)
-        return 64
+        return USAGE
     header = ["kernel", "always", "an MMA", *KINDS, "other", "blocks"]
     print("| " + " | ".join(header) + " |", "| " + " | ".join(["---"] * len(header)) + " |", *rows, sep="\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -4,12 +4,12 @@
     .build/release/flashproof bench compile --count 200 --json > compiled.json
     python3 fuzz/python/random_tiles.py .build/release/flashproof compiled.json --jobs 16
 
-Each TileConfig that compiled runs one case of its dtype, dims and features, two tiles of rows and three of keys and a few
-more, through `flashproof check`, by which every bit is predicted. At run time a kernel's dims are padded to 64, 128 or
-256, so that a tile may be refused there. Exit codes: 0; 1, one ran wrong or did not compile; 64, wrong words; 69, no GPU.
+Each TileConfig that compiled runs one case of its dtype, dims and features, two tiles of rows and three of keys and a
+few more, through `flashproof check`, by which every bit is predicted. At run time a kernel's dims are padded to 64, 128
+or 256, so that a tile may be refused there. Exit codes: 0; 1, one ran wrong or did not compile; 2, none ran; 64, wrong
+words or files; 69, no GPU or file.
 """
 
-import argparse
 import collections
 import concurrent.futures
 import json
@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 
-RIGHT, FINDING, INCONCLUSIVE, USAGE, UNAVAILABLE = 0, 1, 2, 64, 69  # exit codes (fuzz/README.md)
+from command_line import FINDING, INCONCLUSIVE, RIGHT, UNAVAILABLE, USAGE, Parser
 
 
 def case_of(config):
@@ -48,21 +48,59 @@ def outcome(code, told, tile):
     return {RIGHT: "right", FINDING: "wrong", UNAVAILABLE: "unavailable"}.get(code, f"exit {code}")
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        self.print_usage(sys.stderr)
-        self.exit(USAGE, f"{self.prog}: {message}\n")
+def read_compiled(path):
+    """(what `bench compile --json` counted, the configs that compiled). ValueError for another file."""
+    with open(path) as file:
+        text = file.read()
+    try:
+        random = json.loads(text)["random"]
+        configs = compiled_in(random)
+        for config in configs:
+            case_of(config)
+        return {name: int(random[name]) for name in ("count", "refused", "compiled", "failed")}, configs
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path} is not what `bench compile --json` prints: {error!r}") from error
+
+
+def require_flashproof(program):
+    """ValueError for what is another program or none; OSError where there is nothing."""
+    command = [program, "--version"]
+    try:
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, text=True, errors="replace")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ValueError(f"{program} is not flashproof: {error}") from error
+    if not done.stdout.startswith("flashproof "):
+        raise ValueError(f"{program} is not flashproof")
+
+
+def exit_code(counts, failed):
+    """Of how many tiles came to each outcome, and how many did not compile."""
+    if "unavailable" in counts:
+        return UNAVAILABLE
+    if failed or not counts.keys() <= {"right", "refused when padded"}:
+        return FINDING
+    return RIGHT if "right" in counts else INCONCLUSIVE
 
 
 def main(words):
     parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("program", help="flashproof")
     parser.add_argument("compiled", help="what `bench compile --json` printed")
-    parser.add_argument("--jobs", type=int, default=2, help="checks side by side")
+    parser.add_argument("--jobs", type=int, default=2, help="checks side by side (2)")
     arguments = parser.parse_args(words)
-    with open(arguments.compiled) as file:
-        random = json.load(file)["random"]
-    configs = compiled_in(random)
+    if arguments.jobs < 1:
+        parser.error("--jobs is at least 1")
+    try:
+        random, configs = read_compiled(arguments.compiled)
+        require_flashproof(arguments.program)
+    except OSError as error:
+        print(f"random_tiles: {error}", file=sys.stderr)
+        return UNAVAILABLE
+    except ValueError as error:
+        print(f"random_tiles: {error}", file=sys.stderr)
+        return USAGE
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         results = list(pool.map(lambda config: run(arguments.program, config), configs))
     counts = collections.Counter(result for result, _ in results)
@@ -70,13 +108,11 @@ def main(words):
         f"{random['count']} random TileConfigs: {random['refused']} refused by feasible(), "
         f"{random['compiled']} compiled, {random['failed']} did not"
     )
-    print("of those that compiled: " + ", ".join(f"{count} {name}" for name, count in counts.most_common()))
+    print("of those that compiled: " + (", ".join(f"{count} {name}" for name, count in counts.most_common()) or "none"))
     for config, (result, text) in zip(configs, results, strict=True):
         if result not in ("right", "refused when padded"):
             print(f"{config}: {result}\n{text}", file=sys.stderr)
-    if "unavailable" in counts:
-        return UNAVAILABLE
-    return RIGHT if counts.keys() <= {"right", "refused when padded"} and random["failed"] == 0 else FINDING
+    return exit_code(counts, random["failed"])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import json
 import statistics
 import sys
 
+from command_line import UNAVAILABLE, USAGE, Parser
+
 DROPPED_ROUNDS = 2  # while caches, clocks and allocators settle
 
 
@@ -112,16 +114,25 @@ def read_run(path):
     return about, records
 
 
-def main(paths):
-    if not paths:
-        print("usage: speed_table.py FILE ...", file=sys.stderr)
-        return 64
+def page(runs):
+    return "\n".join(
+        [*(heading(about) for about, _ in runs), table(runs), tiles_table([r for _, rs in runs for r in rs])]
+    )
+
+
+def main(words):
+    parser = Parser(description=__doc__.splitlines()[0])
+    parser.add_argument("files", nargs="+", metavar="FILE", help="what attention_speed.py --out wrote")
+    paths = parser.parse_args(words).files
     try:
-        runs = [read_run(path) for path in paths]
+        text = page([read_run(path) for path in paths])
     except OSError as error:
         print(f"speed_table: {error}", file=sys.stderr)
-        return 69
-    print(*(heading(about) for about, _ in runs), table(runs), tiles_table([r for _, rs in runs for r in rs]), sep="\n")
+        return UNAVAILABLE
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        print(f"speed_table: {' or '.join(paths)} is not of attention_speed.py --out: {error!r}", file=sys.stderr)
+        return USAGE
+    print(text)
     return 0
 
 

@@ -5,6 +5,7 @@ python_test.py ROOT CC PLUGIN      the project's root, a C compiler, sim:flash2 
 
 import array
 import ctypes
+import json
 import math
 import pathlib
 import struct
@@ -138,6 +139,30 @@ class PluginTest(unittest.TestCase):
                 fk.Plugin(path)
 
 
+def ended(program, *words, stdin=b""):
+    """(exit code, stdout, stderr) of a program of fuzz/python"""
+    command = [sys.executable, "-B", str(ROOT / "fuzz/python" / program), *map(str, words)]
+    done = subprocess.run(command, input=stdin, capture_output=True)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+class ProgramTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def file(self, name, text):
+        path = pathlib.Path(self.folder.name, name)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    def refused(self, code, program, *words, **more):
+        """It ends with that code, prints nothing and says one line."""
+        told = ended(program, *words, **more)
+        self.assertEqual((told[0], told[1]), (code, ""), (words, told))
+        self.assertRegex(told[2], rf"\A{program.removesuffix('.py')}: .*\n\Z", words)
+
+
 def measured(**changed):
     """A launch took the kernel 2 ms in the dropped rounds, then 1, 2 and 4 ms, and the peer twice as long."""
     own = [[[2.0, 0.1, 1000], [2.0, 0.1, 1000]]] * 2 + [[[ms, 0.1, 1000]] * 2 for ms in (1.0, 2.0, 4.0)]
@@ -147,7 +172,21 @@ def measured(**changed):
     return {**cell, **judged, "samples": {"own": own, "peer": theirs}, **changed}
 
 
-class SpeedTableTest(unittest.TestCase):
+class SpeedTableTest(ProgramTest):
+    def test_exit_codes(self):
+        about = {"gpu": "x", "driver": "x", "torch": "x", "cudnn": "x", "command": "x", "multiprocessors": 100}
+        lines = "\n".join(map(json.dumps, (about, measured(tried_ms={"64x64x2x4": [1.0]}))))
+        code, out, err = ended("speed_table.py", self.file("speed.jsonl", lines))
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("400 (300 to 600)", out)
+        self.refused(69, "speed_table.py", self.folder.name + "/none")
+        self.refused(69, "speed_table.py", self.folder.name)
+        no_rounds = json.dumps(about) + "\n" + json.dumps(measured(samples={"own": [], "peer": []}))
+        for junk in ("", "junk", "{}", "[]\n{}", b"\xff\xfe", '{"gpu": "x"}', lines[:-9], no_rounds):
+            self.refused(64, "speed_table.py", self.file("junk", junk))
+        self.assertEqual(ended("speed_table.py")[0], 64)
+        self.assertIn("attention_speed.py", ended("speed_table.py", "--help")[1])
+
     def row(self, record):
         text = speed_table.table([({"multiprocessors": 100}, [record])])
         header, _, row = ([word.strip() for word in line.split("|")] for line in text.splitlines() if line[:1] == "|")
@@ -210,7 +249,16 @@ SASS = """
 """
 
 
-class LoopInstructionsTest(unittest.TestCase):
+class LoopInstructionsTest(ProgramTest):
+    def test_exit_codes(self):
+        code, out, err = ended("loop_instructions.py", stdin=SASS.encode())
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("| kernel | 9 | 9.00 |", out)
+        for junk in (b"", b"\xff\xfe", SASS.replace("HMMA", "FFMA").encode()):
+            self.refused(64, "loop_instructions.py", stdin=junk)
+        self.assertIn("cuobjdump -sass", ended("loop_instructions.py", "--help")[1])
+        self.assertEqual(ended("loop_instructions.py", "kernel.cubin")[0], 64)
+
     def test_counts_what_each_tile_executes(self):
         ((name, code),) = loop_instructions.functions_of(SASS).items()
         loop = loop_instructions.loop_of(code)
@@ -239,10 +287,9 @@ class AttentionSpeedTest(unittest.TestCase):
         self.assertEqual(attention_speed.tiles_of(["128:all"], 64, every), ["auto"])
 
     def exit_code(self, *words):
-        program = [sys.executable, "-B", str(ROOT / "fuzz/python/attention_speed.py"), *words]
-        done = subprocess.run(program, capture_output=True, text=True)
-        self.assertIn("attention_speed", done.stderr)
-        return done.returncode
+        code, _, err = ended("attention_speed.py", *words)
+        self.assertIn("attention_speed", err)
+        return code
 
     def test_exit_codes(self):
         self.assertEqual(self.exit_code(str(ROOT / "no_such_plugin.so")), 69)
@@ -251,7 +298,58 @@ class AttentionSpeedTest(unittest.TestCase):
         self.assertEqual(self.exit_code("plugin.so", "--rounds", "3"), 64)
 
 
-class RandomTilesTest(unittest.TestCase):
+class RandomTilesTest(ProgramTest):
+    def compiled(self, *configs, failed=0):
+        counts = {"count": 9, "refused": 0, "compiled": len(configs), "failed": failed}
+        return self.file("compiled.json", json.dumps({"random": {**counts, "configs": configs}}))
+
+    def flashproof(self, code, rejected=""):
+        """A stand-in that judges every case alike."""
+        lines = [
+            "#!/bin/sh",
+            'test "$1" = --version && exec echo flashproof 0',
+            f'echo \'{{"rejected": "{rejected}"}}\'',
+        ]
+        path = self.file(f"flashproof-{code}", "\n".join([*lines, f"exit {code}"]) + "\n")
+        path.chmod(0o700)
+        return path
+
+    def test_exit_codes(self):
+        one = {"config": "bf16 64x96x2x4 d64/32 general", "seconds": 1}
+
+        def code(program, *configs, **more):
+            return ended("random_tiles.py", program, self.compiled(*configs, **more))[0]
+
+        refuses = self.flashproof(2, "tile 64x96x2x4: padded")
+        self.assertEqual([code(self.flashproof(n), one) for n in (0, 1, 69, 70)], [0, 1, 69, 1])
+        self.assertEqual(code(self.flashproof(0), one, failed=1), 1)
+        self.assertEqual(code(self.flashproof(0)), 2, "nothing ran")
+        self.assertEqual(code(refuses, one), 2, "nor here")
+        self.assertEqual(code(refuses, one, failed=1), 1)
+
+    def test_refuses_what_is_not_its_input(self):
+        right, program = self.compiled(), self.flashproof(0)
+        self.refused(69, "random_tiles.py", program, self.folder.name + "/none")
+        self.refused(69, "random_tiles.py", program, self.folder.name)
+        self.refused(69, "random_tiles.py", self.folder.name + "/none", right)
+        for other in ("/bin/true", "/bin/false", self.folder.name, right):
+            self.refused(64, "random_tiles.py", other, right)
+        odd_config = {"random": {"count": 1, "refused": 0, "compiled": 1, "failed": 0, "configs": [{"config": "odd"}]}}
+        no_counts = {"random": {"configs": []}}
+        for junk in (
+            "",
+            "junk",
+            "[]",
+            "{}",
+            '{"random": 1}',
+            b"\xff\xfe",
+            json.dumps(odd_config),
+            json.dumps(no_counts),
+        ):
+            self.refused(64, "random_tiles.py", program, self.file("junk", junk))
+        for words in ((), (program,), (program, right, "--jobs", "0"), (program, right, "--jobs", "x")):
+            self.assertEqual(ended("random_tiles.py", *words)[0], 64)
+
     def test_runs_what_compiled(self):
         configs = [
             {"config": "refused one", "refused": "a warp has 16 or 32 rows"},
