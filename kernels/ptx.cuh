@@ -10,7 +10,7 @@
 //   from_fp32<To>(x)    x rounded to nearest, ties to even; overflow gives infinity, in e4m3 the largest number; NaN
 //                       gives the quiet NaN (cvt.rn); for the plain CUDA of standard.cu, not in the simulator
 #pragma once
-#include "kernels/device_types.h"
+#include "kernels/instruction_types.h"
 
 #ifndef __CUDACC__
 #include "kernels/simulator/instructions.h"

@@ -6,7 +6,7 @@
 #pragma once
 #include <type_traits>
 
-#include "kernels/device_types.h"
+#include "kernels/instruction_types.h"
 #include "kernels/hardware/convert.h"
 #include "kernels/hardware/ex2.h"
 #include "kernels/simulator/fragments.h"

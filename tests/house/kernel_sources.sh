@@ -33,7 +33,7 @@ tracked() { git ls-files -co --exclude-standard "$@"; }
 plain='kernels/(score_rule|sequences|tile_product|hardware/certify_wgmma)\.cuh'
 mapfile -t device < <(closure $(tracked 'kernels/*.cuh' 'kernels/hardware/*.h' | grep -vxE "$plain|kernels/hardware/(certif(icate|y|y_device)|device_array)\.h"))
 mapfile -t kernels < <(closure $(tracked 'kernels/*.cuh' | grep -vxE "$plain|kernels/ptx\.cuh") |
-  grep -xE 'kernels/[^/]*' | grep -vxE 'kernels/(ptx\.cuh|device_types\.h)')
+  grep -xE 'kernels/[^/]*' | grep -vxE 'kernels/(ptx\.cuh|instruction_types\.h)')
 
 # code FILE: its text without comments, string and character literals, line by line.
 code() {

@@ -51,5 +51,14 @@ TEST(DeviceHeaders, StandAloneUnderNvcc) {
   EXPECT_NE(complaint(device, ".cu", "kernels/none.h"), "");
 }
 
+/// The README compiles a user's kernel with kernels/ on the include path, where no file may have the name of one that
+/// CUDA's own headers include.
+TEST(DeviceHeaders, FolderOnTheIncludePathOfNvcc) {
+  if (*FLASHPROOF_TEST_NVCC == 0) GTEST_SKIP() << "this build has no CUDA compiler";
+  const std::string said =
+      complaint(std::string(device) + " -I\"" FLASHPROOF_TEST_DATA "/../kernels\"", ".cu", "flashproof_kernel.h");
+  EXPECT_TRUE(said.empty()) << said;
+}
+
 }  // namespace
 }  // namespace flashproof
