@@ -79,6 +79,21 @@ struct Pass {
     bounds.bound[int(id)][index] = with_slack(bound);
   }
 
+  /// Why a row's bounds are infinite, if they are.
+  void note_infinite(const FullRow& row) {
+    const bool infinite = !std::isfinite(row.l.total()) ||
+                          std::any_of(row.output.bound.begin(), row.output.bound.end(),
+                                      [](const OutputBound& bound) { return !std::isfinite(bound.total()); });
+    if (!infinite) return;
+    const std::lock_guard lock(shared);
+    if (row.weights.overflow || row.output.overflow) {
+      bounds.overflow_possible = true;
+      return;
+    }
+    bounds.score_error = std::max(bounds.score_error, row.weights.sink_kappa);
+    for (const double kappa : row.weights.kappa) bounds.score_error = std::max(bounds.score_error, kappa);
+  }
+
   void add_bias_row(const FullRow& row, const PairRow& pairs) {
     const std::lock_guard lock(shared);
     dbias.overflow |= pairs.overflow;
@@ -96,6 +111,7 @@ struct Pass {
     const Problem& p = in.problem;
     const int64_t row_index = at.query_row(i);
     const FullRow row = full_row(in, model, panel, at, i);
+    note_infinite(row);
     store(OutputId::lse, row_index, row.l.total());
     for (int64_t c = 0; c < p.value_dim; ++c)
       store(OutputId::o, row_index * p.value_dim + c, row.output.bound[c].total());
@@ -175,8 +191,11 @@ struct Pass {
     for (size_t h = 0; h < dsink.error.size(); ++h) store(OutputId::dsink, int64_t(h), dsink.bound(int64_t(h)));
     for (size_t n = 0; n < dbias.error.size(); ++n)
       if (dbias.count[n] > 0) store(OutputId::dbias, int64_t(n), dbias.bound(int64_t(n)));
-    for (const std::vector<double>& of : bounds.bound)
-      bounds.overflow_possible |= std::any_of(of.begin(), of.end(), [](double x) { return std::isinf(x); });
+    const bool infinite = std::any_of(std::begin(bounds.bound), std::end(bounds.bound), [](const auto& of) {
+      return std::any_of(of.begin(), of.end(), [](double x) { return std::isinf(x); });
+    });
+    if (!infinite) bounds.score_error = 0;
+    bounds.overflow_possible = infinite && (bounds.overflow_possible || bounds.score_error == 0);
   }
 };
 

@@ -26,6 +26,7 @@ struct BoundTerm {
 struct Bounds {
   std::vector<double> bound[output_count];  ///< flat like the outputs; only where the values are known
   bool overflow_possible = false;           ///< scores, sums or outputs may leave the range of the kernel's formats
+  double score_error = 0;  ///< most that a score may be off by in rows whose bounds are infinite for that alone
   std::string status = "derived";
 };
 

@@ -186,7 +186,7 @@ Recomputed recompute(const Inputs& in, const ErrorModel& model, const KeyPanel& 
     r.zg.push_back(zg);
     r.zg_error.push_back((1 + factors) * products + factors * std::abs(zg) +
                          (model.scores_stored ? z * model.stored.absolute : 0));
-    r.overflow |= !(sizes[n] * std::max(1.0, z * std::abs(t_v)) < fp32_range) ||
+    r.overflow |= !(sizes[n] * value_factor(in, scores.at) < fp32_range) ||
                   (model.scores_stored && std::abs(zg) > 0.99 * model.stored.largest);
   }
   return r;
@@ -200,7 +200,7 @@ RowState row_state(const Inputs& in, const ErrorModel& model, const KeyPanel& pa
                    const WeightRow& weights, const OutputRow& output, const LogSumBound& l_bound) {
   RowState state;
   state.empty = scores.keys.empty();
-  state.overflow = weights.overflow;
+  state.overflow = weights.overflow || (weights.l > -infinity && value_factor_overflows(in, scores.at));
   state.l = weights.l;
   if (state.empty) return state;
   const bool exact = in.problem.direction == Direction::backward_exact;
@@ -230,6 +230,7 @@ RowState row_state(const Inputs& in, const ErrorModel& model, const KeyPanel& pa
       magnitude += (e + stored_underflow(model)) * size;
     }
     const double terms = double(r.zg.size());
+    state.overflow |= r.overflow;
     state.d_error = std::max(state.d_error, error + compounded(u, terms + 1) * magnitude + 2 * terms * flush);
     size = std::max(size, magnitude);
   }
@@ -330,7 +331,7 @@ KeyGradients key_gradients(const Inputs& in, const ErrorModel& model, const KeyP
   const int64_t seq_q = in.packing.seq_q(b);
   GradientSums dk(n, d), dv_sums(n, dv);
   std::vector<int64_t> rows(n, 0);
-  std::vector<bool> overflow(n, false);
+  std::vector<bool> overflow(n, value_factor_overflows(in, head_index(in, b, kv_head * group)));
   for (int64_t h = 0; h < group; ++h) {
     const HeadIndex at = head_index(in, b, kv_head * group + h);
     const double scale = std::abs(double(scale_of(p))), descale = scale > 0 ? sigma_of(in, at) / scale : 0;

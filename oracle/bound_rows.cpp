@@ -88,6 +88,12 @@ void transpose(const std::vector<float>& rows, int64_t keys, int64_t n, std::vec
 
 }  // namespace
 
+double value_factor(const Inputs& in, const HeadIndex& at) {
+  return std::max(1.0, std::abs(value_scale<double>(in, at))) * dropout_scale(in.problem);
+}
+
+bool value_factor_overflows(const Inputs& in, const HeadIndex& at) { return !(value_factor(in, at) < fp32_range); }
+
 double size_of(double x, double floor) { return x == 0 ? 0 : std::max(std::abs(x), floor); }
 
 KeyPanel key_panel(const Inputs& in, const ErrorModel& model, int64_t b, int64_t kv_head) {
@@ -360,7 +366,13 @@ OutputRow output_row(const Inputs& in, const ErrorModel& model, const KeyPanel& 
   const int64_t dv = panel.value_dim;
   const size_t n = scores.keys.size();
   OutputRow result{std::vector<double>(dv, 0), std::vector<OutputBound>(dv)};
-  if (n == 0) return result;
+  const bool factor_overflows = value_factor_overflows(in, scores.at);
+  if (n == 0) {
+    // A sink alone leaves the factor times an empty sum; a row without either is 0 by convention.
+    result.overflow = row.l > -infinity && factor_overflows;
+    if (result.overflow) std::fill(result.bound.begin(), result.bound.end(), OutputBound{.output = infinity});
+    return result;
+  }
   for (size_t k = 0; k < n; ++k) {
     const float* v = panel.v_rows.data() + scores.keys[k] * dv;
     const double weight = row.p[k] * scores.z[k];
@@ -408,9 +420,14 @@ OutputRow output_row(const Inputs& in, const ErrorModel& model, const KeyPanel& 
     // The accumulator holds weights against the maximum so far: at most 1 each, or Z in all where there is one tile.
     const double unnormalised = (row.rescales == 0 ? row.largest_sum * magnitude[c] : plain[c]) * model.p_unit;
     const double accumulator = std::max(magnitude[c], model.divided_last || model.each_tile ? unnormalised : 0);
-    if (row.overflow || !(accumulator * std::max(1.0, t_v) < fp32_range) ||
-        !(exact + bound.total() <= model.output.largest))
-      bound.output = infinity;
+    const double factor = std::max(1.0, t_v);
+    if (!row.overflow && !factor_overflows && accumulator * factor < fp32_range &&
+        exact + bound.total() <= model.output.largest)
+      continue;
+    bound.output = infinity;
+    // Weights are at most 1 each: beyond sum |z v| it is their errors that are large.
+    result.overflow |= row.overflow || factor_overflows || !(plain[c] * model.p_unit * factor < fp32_range) ||
+                       !(plain[c] * t_v <= model.output.largest);
   }
   return result;
 }

@@ -73,9 +73,16 @@ struct OutputBound {
 };
 struct OutputRow {
   std::vector<double> o;
-  std::vector<OutputBound> bound;  ///< infinite where the accumulator or the output may overflow
+  std::vector<OutputBound> bound;  ///< infinite where the accumulator, a factor or the output may overflow
+  bool overflow = false;           ///< one of these may, whatever the weights' errors
 };
 OutputRow output_row(const Inputs&, const ErrorModel&, const KeyPanel&, const ScoreRow&, const WeightRow&);
+
+/// The largest product that a kernel may form of the factors t_v and 1 / (1 - rate), on their own or to be multiplied
+/// with a sum over V; at least 1.
+double value_factor(const Inputs&, const HeadIndex&);
+/// Whether that product may leave fp32: infinity then spoils sums that are 0, too.
+bool value_factor_overflows(const Inputs&, const HeadIndex&);
 
 /// Raw dot products of a vector with the columns of a panel over keys [begin, end), and the sums of the sizes'
 /// products.

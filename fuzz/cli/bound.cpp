@@ -117,13 +117,18 @@ int bound_verb(const Options& o) {
                                     {"arithmetic", text},
                                     {"status", bounds.status},
                                     {"overflow_possible", bounds.overflow_possible},
+                                    {"score_error", bounds.score_error},
                                     {"outputs", json_object(json)}})
                            .text());
     return 0;
   }
+  std::string infinite = bounds.overflow_possible ? "; an overflow is possible" : "";
+  if (bounds.score_error > 0)
+    infinite += fmt::format("; scores may be off by up to {:.3g}, too much for any statement on the sum of weights",
+                            bounds.score_error);
   fmt::print("{}\narithmetic {}\nbound ({}){}\n{}\n{}", print(c),
              text.empty() ? "unknown: every field at its worst; name one with --kernel or --arithmetic" : text,
-             bounds.status, bounds.overflow_possible ? "; an overflow is possible" : "", table, by_term);
+             bounds.status, infinite, table, by_term);
   return 0;
 }
 

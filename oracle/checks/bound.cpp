@@ -2,8 +2,8 @@
 //
 // With e = |result - mid| and r the radius of the exact value's enclosure, an element passes if e + r <= bound and
 // fails if e - r > bound; between the two the enclosure is refined (Ziv's strategy). Rows that see no key follow the
-// kernel's conventions; what non-finite inputs do is oracle/nonfinite.h; where a format may overflow the bound is
-// infinite and nothing is judged.
+// kernel's conventions; what non-finite inputs do is oracle/nonfinite.h; where a format may overflow, or scores may be
+// off by too much, the bound is infinite and nothing is judged.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -33,7 +33,7 @@ struct Judging {
   const Judgements nonfinite;
   Verdict verdict;
   double refined_work = 0;
-  int64_t overflow = 0, vacuous = 0, unrefined = 0;
+  int64_t unbounded = 0, vacuous = 0, unrefined = 0;
 
   Judging(const Case& the_case, const Subject& the_subject, const Outputs& results)
       : c(the_case),
@@ -174,7 +174,7 @@ void judge_element(Judging& j, OutputId id, int64_t index, const OutputValues& v
       sees_no_key(j.in, locate(j.in.problem, id, index)))
     return;
   if (bound == infinity) {
-    ++j.overflow;
+    ++j.unbounded;
     return;
   }
   if (!std::isfinite(result)) {
@@ -220,6 +220,14 @@ std::string undeclared_fields(const Arithmetic& a) {
   return text;
 }
 
+std::string why_unbounded(const Bounds& bounds) {
+  if (bounds.overflow_possible)
+    return "overflow possible: these inputs may drive scores, sums or outputs beyond the largest number of the "
+           "kernel's formats";
+  return "the bound is infinite: scores may be off by up to " + number_text(bounds.score_error) +
+         ", too much for any statement on the sum of weights";
+}
+
 void conclude(Judging& j, const Bounds& bounds) {
   Verdict& v = j.verdict;
   v.assumed = "bound " + bounds.status;
@@ -232,13 +240,11 @@ void conclude(Judging& j, const Bounds& bounds) {
   if (j.vacuous > 0)
     v.assumed += "; " + std::to_string(j.vacuous) + " bounds are vacuous: larger than the sum of magnitudes";
   if (v.status != Status::pass) return;
-  if (j.overflow > 0) {
+  if (j.unbounded > 0) {
     v.status = Status::inconclusive;
-    v.kind = "overflow";
-    v.why =
-        "overflow possible: these inputs may drive scores, sums or outputs beyond the largest number of the kernel's "
-        "formats, so " +
-        std::to_string(j.overflow) + " elements were not judged; nothing is to be done about the kernel";
+    v.kind = bounds.overflow_possible ? "overflow" : "score-error";
+    v.why = why_unbounded(bounds) + ", so " + std::to_string(j.unbounded) +
+            " elements were not judged; nothing is to be done about the kernel";
   } else if (v.undecided > 0) {
     v.status = Status::inconclusive;
     v.kind = "undecided";

@@ -89,7 +89,8 @@ bool is_scaled(const Tensor& tensor, const Tensor& scaled, int power) {
   return true;
 }
 
-/// The bits of `b` are those of `a` times 2^power, wherever both are normal numbers of the format.
+/// The bits of `b` are those of `a` times 2^power, wherever both are normal numbers of the format. Two NaN are no
+/// evidence: an overflow makes them, too.
 void compare(Verdict& v, const Problem& p, OutputId id, const Tensor& a, const Tensor& b, int power,
              const std::vector<uint8_t>& undefined, const char* kind, const std::string& change) {
   const double least = power == 0 ? 0 : std::ldexp(1.0, format_of(a.dtype).emin + 1),
@@ -99,9 +100,9 @@ void compare(Verdict& v, const Problem& p, OutputId id, const Tensor& a, const T
   for (int64_t n = 0; n < a.size(); ++n) {
     const double x = a.at(n), y = b.at(n), size = std::max(std::abs(x), std::ldexp(std::abs(y), -power));
     if (of_rows && !undefined.empty() && undefined[n / width]) continue;
-    if (power != 0 && (size < least || size > largest)) continue;
+    if ((std::isnan(x) && std::isnan(y)) || (power != 0 && (size < least || size > largest))) continue;
     ++v.judged;
-    if (y == std::ldexp(x, power) || (std::isnan(x) && std::isnan(y)) || v.status == Status::fail) continue;
+    if (y == std::ldexp(x, power) || v.status == Status::fail) continue;
     const Where at = locate(p, id, n);
     fail_at(v, at, kind,
             print(at) + " is " + number_text(x) + "; with " + change + " it is " + number_text(y) + ", must be " +

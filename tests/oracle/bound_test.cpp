@@ -228,6 +228,10 @@ TEST(BoundTest, FlagsOverflow) {
   in = inputs_of("bf16 q1 k2 d8 scale=1 data=normal");
   for (int64_t n = 0; n < in.q.size(); ++n) in.q.set_bits(n, encode(DType::bf16, 0x1p126));
   EXPECT_TRUE(bounds_of(in).overflow_possible) << "scores beyond fp32";
+  EXPECT_EQ(bounds_of(in).score_error, 0);
+  const Bounds off = bounds_of(inputs_of("bf16 q1 k2 d8 softcap=1e10 data=normal"));
+  EXPECT_FALSE(off.overflow_possible);
+  EXPECT_GT(off.score_error, 1e10 * 0x1p-24);
 }
 
 /// Of one output, all of whose exact values a right kernel may give as 0.

@@ -156,6 +156,38 @@ TEST(BoundCheck, IsInconclusiveWhereFormatsMayOverflow) {
   EXPECT_EQ(verdict.kind, "overflow");
 }
 
+/// t_v / (1 - rate) is infinite, and NaN times an exact 0: of channels without V, of dropped weights, of a row that sees
+/// its sink alone, of gradients. Where it is finite, NaN is a finding.
+TEST(BoundCheck, IsInconclusiveWhereTheFactorOfValuesOverflows) {
+  for (const char* text :
+       {"e4m3 k9 d16 dropout=0.5@1 descale data=one_hot_v", "e4m3 k1 d16 dropout=0.99@1 descale data=constant_v",
+        "e4m3 q9 k5 d32 sink dropout=0.5@1 causal descale", "e4m3 k1 d16 bwd dropout=0.99@1 descale data=constant_v",
+        "e4m3 k1 d16 bwd=exact dropout=0.99@1 descale data=constant_v",
+        "e4m3 q9 k5 d32 sink bwd dropout=0.5@1 causal descale"}) {
+    const Verdict overflow = judged("bound", text + std::string(" set=v_descale[0,0,0,0]:0x7f7fffff"));
+    EXPECT_EQ(overflow.status, Status::inconclusive) << text << ": " << overflow.why;
+    EXPECT_EQ(overflow.kind, "overflow") << text;
+    const std::string finite = text + std::string(" set=v_descale[0,0,0,0]:0x70000000");
+    EXPECT_NE(judged("bound", finite).status, Status::fail) << judged("bound", finite).why;
+    const Fault zeros_are_nan = [](const PlannedRun&, const Inputs&, RunResult& r) {
+      for (Tensor* tensor : {&r.outputs.o, &r.outputs.dv})
+        for (int64_t n = 0; n < tensor->size(); ++n)
+          if (tensor->at(n) == 0) tensor->set_bits(n, 0x7fc0);
+    };
+    EXPECT_EQ(judged("bound", finite, zeros_are_nan).kind, "nan") << text;
+  }
+}
+
+TEST(BoundCheck, SaysThatScoresMayBeOffByTooMuch) {
+  for (const char* text : {"bf16 q9 k5 d32 softcap=1e10", "fp16 q9 k5 d32 softcap=1e8", "bf16 q9 k5 d32 scale=1e8",
+                           "bf16 q9 k5 d32 bwd softcap=1e10"}) {
+    const Verdict verdict = judged("bound", text);
+    EXPECT_EQ(verdict.status, Status::inconclusive) << text;
+    EXPECT_EQ(verdict.kind, "score-error") << text << ": " << verdict.why;
+    EXPECT_NE(verdict.why.find("scores may be off by up to "), std::string::npos) << verdict.why;
+  }
+}
+
 TEST(BoundCheck, SaysWhatWasAssumed) {
   const Case c = parse_case("bf16 q2 k8 d8 data=normal");
   Subject subject;

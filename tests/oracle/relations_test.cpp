@@ -225,6 +225,23 @@ TEST(RelationsTest, GiveNoVerdictWhereNothingIsJudged) {
   EXPECT_EQ(judged("relations", parse_case("bf16 q0 k40 d8"), stray_write).kind, "red-zone");
 }
 
+/// NaN of both results is no evidence where t_v / (1 - rate) is infinite, O being exactly 0: L alone is judged.
+TEST(RelationsTest, SayNothingOfNaNThatOverflowMakes) {
+  const auto most_judged = [](const std::string& descale) {
+    int64_t most = 0;
+    for (int seed = 0; seed < 20; ++seed) {
+      const Verdict verdict = judged(
+          "relations", parse_case("e4m3 k1 d16 dropout=0.99@1 descale data=constant_v seed=" + std::to_string(seed) +
+                                  " set=v_descale[0,0,0,0]:" + descale));
+      EXPECT_EQ(verdict.status, Status::pass) << verdict.why;
+      most = std::max(most, verdict.judged);
+    }
+    return most;
+  };
+  EXPECT_EQ(most_judged("0x7e000000"), 1);
+  EXPECT_EQ(most_judged("0x3f800000"), 17);
+}
+
 /// dQ and dK too, where the conditions hold.
 TEST(RelationsTest, AreNotVacuous) {
   std::set<std::string> relations;
