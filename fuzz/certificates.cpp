@@ -3,11 +3,16 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
+#include <stdexcept>
 
 #include <nlohmann/json.hpp>
 
@@ -24,7 +29,13 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* format_name = "flashproof-certificate";
-constexpr int format_version = 1;
+constexpr uint64_t format_version = 1;
+
+/// The environment's; "" where it names none.
+std::string named(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value == nullptr ? "" : value;
+}
 
 Json json_of(const ModelCheck& c) {
   return {{"model", c.model},
@@ -38,19 +49,57 @@ Json json_of(const ModelCheck& c) {
           {"counterexample", c.counterexample}};
 }
 
+UsageError damaged(const std::string& what) { return UsageError(std::string("damaged ") + format_name + ": " + what); }
+
+/// What was counted. Any other number would be rounded, or cut to its low bits, and could come out as none.
+uint64_t count(const Json& json, const char* key) {
+  const Json& value = json.at(key);
+  if (!value.is_number_unsigned()) throw damaged(std::string("`") + key + "` is no whole number from 0 to 2^64 - 1");
+  return value;
+}
+
+float measured(const Json& json, const char* key) {
+  const Json& value = json.at(key);
+  if (!value.is_number() || std::abs(value.get<double>()) > std::numeric_limits<float>::max())
+    throw damaged(std::string("`") + key + "` is no finite float");
+  return value;
+}
+
+const Json& list(const Json& json, const char* key) {
+  const Json& value = json.at(key);
+  if (!value.is_array()) throw damaged(std::string("`") + key + "` is no array");
+  return value;
+}
+
 ModelCheck check_from(const Json& json) {
-  return {json.at("model"),         json.at("data"),       json.at("assembler"), json.at("skipped"),
-          json.at("inputs"),        json.at("mismatches"), json.at("sample"),    json.at("host_mismatches"),
+  return {json.at("model"),         json.at("data"),           json.at("assembler"),  json.at("skipped"),
+          count(json, "inputs"),    count(json, "mismatches"), count(json, "sample"), count(json, "host_mismatches"),
           json.at("counterexample")};
 }
 
-std::vector<fs::path> files_in(const std::string& folder) {
+/// Of the folder, by name. A folder that cannot be read is named on stderr, but for one of the user's that `certify`
+/// has not made yet.
+std::vector<fs::path> json_files_in(const std::string& folder) {
   std::vector<fs::path> files;
-  std::error_code none;
-  for (fs::directory_iterator at(folder, none), end; !none && at != end; at.increment(none))
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
     if (at->path().extension() == ".json") files.push_back(at->path());
+  const bool is_asked_for = !folder.empty() && folder == named("FLASHPROOF_CERTIFICATES");
+  if (error && (is_asked_for || error != std::errc::no_such_file_or_directory))
+    std::fprintf(stderr, "flashproof: no certificates are read from %s: %s\n", folder.c_str(), error.message().c_str());
   std::sort(files.begin(), files.end());
   return files;
+}
+
+/// UnavailableError with the reason. A pipe or a device might never end.
+std::string text_of(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (error) throw UnavailableError(error.message());
+  if (!fs::is_regular_file(status)) throw UnavailableError("no regular file");
+  std::ifstream file(path);
+  if (!file) throw UnavailableError(std::strerror(errno));
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 const std::vector<Certificate>& certificates() {
@@ -103,28 +152,28 @@ Certificate parse_certificate(const std::string& text) {
   if (!json.is_object() || !json.contains("format") || json["format"] != format_name)
     throw UsageError(std::string("not a ") + format_name);
   try {
-    if (json.at("version").get<int>() > format_version)
-      throw UsageError(std::string(format_name) + " of a later version than this program reads; update Flashproof");
+    if (const uint64_t version = count(json, "version"); version != format_version)
+      throw UsageError(std::string(format_name) + " of version " + std::to_string(version) + "; this program reads " +
+                       std::to_string(format_version) + (version > format_version ? ": update Flashproof" : ""));
     Certificate c;
     c.gpu = json.at("gpu"), c.compute_capability = json.at("compute_capability"), c.driver = json.at("driver");
     c.assembler = json.at("assembler"), c.run_time_assembler = json.at("run_time_assembler");
     c.models = json.at("models");
-    for (const Json& check : json.at("checks")) c.checks.push_back(check_from(check));
-    for (const Json& a : json.at("alternatives"))
-      c.alternatives.push_back({a.at("model"), a.at("assembler"), a.at("rule"), a.at("inputs"), a.at("mismatches")});
-    for (const Json& p : json.at("chain"))
-      c.chain.push_back({p.at("instruction"), p.at("keys"), p.at("predicted"), p.at("measured")});
+    for (const Json& check : list(json, "checks")) c.checks.push_back(check_from(check));
+    for (const Json& a : list(json, "alternatives"))
+      c.alternatives.push_back(
+          {a.at("model"), a.at("assembler"), a.at("rule"), count(a, "inputs"), count(a, "mismatches")});
+    for (const Json& p : list(json, "chain"))
+      c.chain.push_back(
+          {p.at("instruction"), int64_t(count(p, "keys")), measured(p, "predicted"), measured(p, "measured")});
+    if (json.at("holds") != c.holds()) throw damaged("`holds` is not what its checks say");
     return c;
   } catch (const nlohmann::json::exception& error) {
-    throw UsageError(std::string("damaged ") + format_name + ": " + error.what());
+    throw damaged(error.what());
   }
 }
 
 std::string certificate_folder() {
-  const auto named = [](const char* variable) {
-    const char* value = std::getenv(variable);
-    return std::string(value == nullptr ? "" : value);
-  };
   if (std::string folder = named("FLASHPROOF_CERTIFICATES"); !folder.empty()) return folder;
   if (const std::string data = named("XDG_DATA_HOME"); !data.empty()) return data + "/flashproof/certificates";
   const std::string home = named("HOME");
@@ -133,12 +182,10 @@ std::string certificate_folder() {
 
 std::vector<Certificate> read_certificates(const std::string& folder) {
   std::vector<Certificate> certificates;
-  for (const fs::path& path : files_in(folder)) {
-    std::ifstream file(path);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
+  for (const fs::path& path : json_files_in(folder)) {
     try {
-      certificates.push_back(parse_certificate(text));
-    } catch (const UsageError& error) {
+      certificates.push_back(parse_certificate(text_of(path)));
+    } catch (const std::runtime_error& error) {
       std::fprintf(stderr, "flashproof: %s is left out: %s\n", path.c_str(), error.what());
     }
   }

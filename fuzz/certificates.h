@@ -13,13 +13,14 @@
 namespace flashproof {
 
 std::string print(const Certificate&);
-/// Throws UsageError for what is no certificate, or one of a later version.
+/// Throws UsageError for what is no certificate, is damaged, or is of another version.
 Certificate parse_certificate(const std::string& text);
 
 /// The user's folder, made when it is first written to; "" where the environment names none.
 std::string certificate_folder();
 
-/// Those of the folder by file name, then the program's. A file that cannot be read is named on stderr and left out.
+/// Those of the folder by file name, then the program's. What cannot be read, or is no regular file, is named on stderr
+/// and left out; so is a folder that is none, or that $FLASHPROOF_CERTIFICATES names and is not there.
 std::vector<Certificate> read_certificates(const std::string& folder);
 
 /// Writes it as the folder's only one of its GPU; gives the file's path. UnavailableError with the reason.

@@ -98,10 +98,10 @@ std::string gap_in(const Certificate& certificate, std::span<const std::string> 
     for (const ModelCheck& check : certificate.checks) {
       if (check.model != model || (choice && !assembler.empty() && check.assembler != assembler)) continue;
       if (!check.skipped.empty()) return of_gpu() + " lacks " + model + ": " + check.skipped;
-      if (check.mismatches + check.host_mismatches > 0)
+      if (check.mismatches > 0 || check.host_mismatches > 0)
         return of_gpu() + " shows that " + model + " computes otherwise than its model (" + check.data + " data, " +
                check.assembler + ")";
-      compared = compared || check.inputs + check.sample > 0;
+      compared = compared || check.inputs > 0 || check.sample > 0;
     }
     if (!compared) return of_gpu() + " does not cover " + model;
   }

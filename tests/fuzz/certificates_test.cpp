@@ -5,7 +5,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include <sys/stat.h>
+
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "fuzz/cli/execution.h"
 #include "fuzz/cli/options.h"
@@ -50,10 +53,32 @@ TEST(CertificateFile, IsRefusedWhereItIsNone) {
   };
   for (const std::string& bad :
        {std::string("{"), std::string("[]"), std::string("{}"), changed("flashproof-certificate", "another"),
-        changed("\"flashproof-certificate\"", "1"), changed("\"version\": 1", "\"version\": 2"),
-        changed("\"version\": 1", "\"version\": \"one\""), changed("\"models\"", "\"modelz\""),
-        changed("\"mismatches\": 0", "\"mismatches\": \"none\""), text.substr(0, text.size() / 2)})
+        changed("\"flashproof-certificate\"", "1"), changed("\"models\"", "\"modelz\""),
+        changed("\"holds\": true", "\"holds\": false"), changed("\"holds\": true", "\"holds\": 1"),
+        changed("\"mismatches\": 0", "\"mismatches\": 7"), text.substr(0, text.size() / 2)})
     EXPECT_THROW(parse_certificate(bad), UsageError) << bad.substr(0, 60);
+  for (const char* version :
+       {"2", "0", "-7", "1.0", "1.9", "true", "\"one\"", "4294967297", "1000000000000000000000000000000"})
+    EXPECT_THROW(parse_certificate(changed("\"version\": 1", std::string("\"version\": ") + version)), UsageError)
+        << version;
+  for (const char* key : {"inputs", "mismatches", "sample", "host_mismatches"})
+    for (const char* number : {"-1", "0.9", "0.0", "1e300", "18446744073709551616", "false", "null", "\"0\""}) {
+      std::string bad = text;
+      const size_t at = bad.find('"' + std::string(key) + "\": ") + std::string(key).size() + 4;
+      bad.replace(at, bad.find_first_of(",\n", at) - at, number);
+      EXPECT_THROW(parse_certificate(bad), UsageError) << key << " " << number;
+    }
+  for (const char* list : {"checks", "alternatives", "chain"})
+    for (const char* none : {"{}", "null", "0"}) {
+      auto json = nlohmann::ordered_json::parse(text);
+      json[list] = nlohmann::ordered_json::parse(none), json["holds"] = list != std::string("checks");
+      EXPECT_THROW(parse_certificate(json.dump()), UsageError) << list << " " << none;
+    }
+  for (const char* number : {"1e300", "true", "null"}) {
+    auto json = nlohmann::ordered_json::parse(print(with_everything()));
+    json["chain"][0]["measured"] = nlohmann::ordered_json::parse(number);
+    EXPECT_THROW(parse_certificate(json.dump()), UsageError) << number;
+  }
 }
 
 TEST(CertificateFolder, HoldsOneOfAGpuAndNamesWhatItCannotRead) {
@@ -74,6 +99,45 @@ TEST(CertificateFolder, HoldsOneOfAGpuAndNamesWhatItCannotRead) {
   EXPECT_EQ(read[0].driver, "1.0") << "the user's come first, and the newest is kept";
   EXPECT_THROW(keep(c, ""), UnavailableError);
   EXPECT_THROW(keep(c, path), UnavailableError) << "a file is no folder";
+}
+
+/// A folder, a pipe, a device and a link to nothing, each called *.json, beside a certificate.
+TEST(CertificateFolder, TakesRegularFilesAlone) {
+  const TemporaryFolder folder;
+  const std::string place = folder.path();
+  std::filesystem::create_directory(place + "/folder.json");
+  ASSERT_EQ(mkfifo((place + "/pipe.json").c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/zero", place + "/device.json");
+  std::filesystem::create_symlink(place + "/gone", place + "/dangling.json");
+  std::ofstream(place + "/target") << print(made_up_certificate());
+  std::filesystem::create_symlink(place + "/target", place + "/link.json");
+  const size_t shipped = shipped_certificates().size();
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(read_certificates(place).size(), 1 + shipped) << "a link to a file is one";
+  const std::string said = testing::internal::GetCapturedStderr();
+  for (const char* name : {"folder", "pipe", "device"})
+    EXPECT_NE(said.find(std::string(name) + ".json is left out: no regular file"), std::string::npos) << said;
+  EXPECT_NE(said.find("dangling.json is left out: No such file"), std::string::npos) << said;
+  EXPECT_EQ(said.find("link.json"), std::string::npos) << said;
+}
+
+TEST(CertificateFolder, ThatIsNoneIsSaidWhereSomeoneNamedIt) {
+  const TemporaryFolder folder;
+  const std::string missing = folder.path() + "/missing", file = folder.path() + "/file";
+  std::ofstream(file) << "{}";
+  const auto said_of = [](const std::string& place) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(read_certificates(place).size(), shipped_certificates().size());
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said_of(missing), "") << "nobody has run `certify` yet";
+  EXPECT_EQ(said_of(""), "");
+  EXPECT_NE(said_of(file).find("no certificates are read from " + file), std::string::npos);
+  const char* before = std::getenv("FLASHPROOF_CERTIFICATES");
+  const std::optional<std::string> kept = before == nullptr ? std::nullopt : std::optional<std::string>(before);
+  setenv("FLASHPROOF_CERTIFICATES", missing.c_str(), 1);
+  EXPECT_NE(said_of(certificate_folder()).find("no certificates are read from " + missing), std::string::npos);
+  kept ? setenv("FLASHPROOF_CERTIFICATES", kept->c_str(), 1) : unsetenv("FLASHPROOF_CERTIFICATES");
 }
 
 TEST(CertificateFolder, IsNamedByTheEnvironment) {

@@ -68,6 +68,10 @@ TEST(Certificate, HasAGapWhereAModelDiffersOrWasNotCompared) {
   check_in(c, ex2_model).mismatches = 1;
   EXPECT_NE(gap_in(c, bf16_models, code.assembler).find("ex2.approx.ftz.f32 computes otherwise"), std::string::npos);
   c = made_up_certificate();
+  check_in(c, ex2_model).mismatches = ~uint64_t{0}, check_in(c, ex2_model).host_mismatches = 1;
+  EXPECT_NE(gap_in(c, bf16_models, code.assembler).find("ex2.approx.ftz.f32 computes otherwise"), std::string::npos)
+      << "the two make 2^64";
+  c = made_up_certificate();
   check_in(c, "mma.sync bf16").skipped = "for a test";
   EXPECT_NE(gap_in(c, bf16_models, code.assembler).find("lacks mma.sync bf16: for a test"), std::string::npos);
   c.checks.clear();
