@@ -26,6 +26,8 @@ fs::path file_of(const std::string& folder, const std::string& key) { return fs:
 }  // namespace
 
 std::optional<CompiledKernel> read_cached(const std::string& folder, const std::string& key) {
+  std::error_code none;
+  if (!fs::is_regular_file(file_of(folder, key), none)) return {};  // reading a folder throws; a pipe may never end
   std::ifstream file(file_of(folder, key), std::ios::binary);
   const std::string content{std::istreambuf_iterator<char>(file), {}};
   const size_t body_at = heading.size() + digest_length + 1;

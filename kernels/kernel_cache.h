@@ -8,7 +8,7 @@
 
 namespace flashproof {
 
-/// The entry of this key; nothing where there is none or it is damaged.
+/// The entry of this key; nothing where there is none, or it is damaged or no regular file.
 std::optional<CompiledKernel> read_cached(const std::string& folder, const std::string& key);
 
 /// Writes symbol, log and machine code, whole or not at all: readers see the old entry or the new one. Gives "", or

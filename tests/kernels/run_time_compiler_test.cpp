@@ -10,10 +10,13 @@
 #include <thread>
 
 #include <dlfcn.h>
+#include <sys/stat.h>
+
 #include <gtest/gtest.h>
 
 #include "kernels/embedded_sources.h"
 #include "kernels/flash2_run_time.h"
+#include "kernels/kernel_cache.h"
 #include "kernels/loaded_kernel.h"
 #include "reference/errors.h"
 
@@ -115,6 +118,20 @@ TEST_F(RunTimeCompiler, CompilesAgainWhatIsDamaged) {
     EXPECT_TRUE(kept.cached);
     EXPECT_TRUE(kept.cubin == again.cubin);
   }
+}
+
+TEST_F(RunTimeCompiler, CompilesAgainWhatIsNoFile) {
+  compile_kernel(sum, places_);
+  const fs::path entry = entries().front();
+  fs::remove(entry);
+  ASSERT_EQ(mkfifo(entry.c_str(), 0600), 0);
+  EXPECT_FALSE(compile_kernel(sum, places_).cached);
+  EXPECT_TRUE(compile_kernel(sum, places_).cached) << "the entry took the pipe's place";
+  fs::remove(entry);
+  fs::create_directory(entry);
+  EXPECT_NE(write_cached(places_.cache, entry.stem(), {}), "") << "a folder stays";
+  EXPECT_FALSE(read_cached(places_.cache, entry.stem()));
+  EXPECT_EQ(entries().size(), 1u) << "and no draft is left";
 }
 
 TEST_F(RunTimeCompiler, CompilesWhereNothingCanBeKept) {
