@@ -2,7 +2,9 @@
 #include "fuzz/execute.h"
 
 #include <algorithm>
+#include <cctype>
 #include <limits>
+#include <string_view>
 
 #include "fuzz/memory_plan.h"
 #include "fuzz/steady_seconds.h"
@@ -45,8 +47,6 @@ bool describe(const LoadedKernel& kernel, const Job& job, Judgement& judgement) 
   }
   return true;
 }
-
-std::string quoted(const std::string& text) { return "'" + text + "'"; }
 
 }  // namespace
 
@@ -129,11 +129,21 @@ const Verdict* failure_in(const Judgement& judgement, const LoadedKernel& kernel
   return nullptr;
 }
 
+std::string shell_word(const std::string& text) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) || std::string_view("_-./=,:+@%").find(char(c)) != std::string_view::npos;
+  });
+  if (plain && !text.empty()) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
 std::string replay_line(const LoadedKernel& kernel, const Job& job, const std::string& check) {
-  std::string line = "./flashproof replay --kernel " + kernel.name;
-  if (!job.config.empty()) line += " --config " + job.config;
+  std::string line = "./flashproof replay --kernel " + shell_word(kernel.name);
+  if (!job.config.empty()) line += " --config " + shell_word(job.config);
   if (!check.empty()) line += " --check " + check;
-  return line + " " + quoted(print(job.c));
+  return line + " " + shell_word(print(job.c));
 }
 
 }  // namespace flashproof

@@ -49,6 +49,9 @@ std::string bucket_of(const LoadedKernel&, const Verdict&);
 /// The failed verdict of that bucket, or nullptr.
 const Verdict* failure_in(const Judgement&, const LoadedKernel&, const std::string& bucket);
 
+/// The text as one word of a POSIX shell's command line: in quotes where it needs them.
+std::string shell_word(const std::string& text);
+
 /// What a user types to see this job again.
 std::string replay_line(const LoadedKernel&, const Job&, const std::string& check);
 

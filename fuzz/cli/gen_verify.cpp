@@ -101,7 +101,7 @@ int gen(const Options& o) {
         "{} run{} of {} in {}\nwrite outputs.safetensors into {} as README.txt there says, then: ./flashproof verify "
         "{}\n",
         count, count == 1 ? "" : "s", joined(o.checks, ", "), o.directory, count == 1 ? "it" : "each run-... folder",
-        o.directory);
+        shell_word(o.directory));
   return 0;
 }
 
@@ -110,7 +110,7 @@ Case read_metadata(Options& o) {
   const std::string single = o.directory + "/inputs.safetensors", several = o.directory + "/run-000/inputs.safetensors";
   if (!fs::exists(single) && !fs::exists(several))
     throw UnavailableError(o.directory + " holds no inputs.safetensors; write one first: flashproof gen CASE -o " +
-                           o.directory);
+                           shell_word(o.directory));
   auto metadata = read_safetensors(fs::exists(single) ? single : several).metadata;
   if (metadata.count("case") == 0)
     throw UsageError(o.directory + ": inputs.safetensors was not written by `gen`: it names no case");
@@ -147,7 +147,7 @@ int verify(Options o) {
   const Subject subject = subject_of(o);
   const std::vector<PlannedCheck> planned = plan(c, subject, o.checks);
   const size_t count = runs_of(planned);
-  Execution e{Job{c, "", o.checks}, subject, "./flashproof verify " + o.directory, {}, {}, {}};
+  Execution e{Job{c, "", o.checks}, subject, "./flashproof verify " + shell_word(o.directory), {}, {}, {}};
   for (const PlannedCheck& p : planned) {
     std::vector<RunResult> results;
     for (const Run& run : p.runs) {

@@ -31,6 +31,19 @@ TEST(Execute, IsInconclusiveWhereNoCheckHasAnythingToJudge) {
   EXPECT_EQ(execute(worker, kernel, {no_rows, "", {}}).status(), Status::pass);
 }
 
+TEST(ReplayLine, IsOfWordsThatAShellTakesAsTheyAre) {
+  EXPECT_EQ(shell_word("tile_m=26,tile_n=90"), "tile_m=26,tile_n=90");
+  EXPECT_EQ(shell_word(""), "''");
+  EXPECT_EQ(shell_word("a 'b' $c"), "'a '\\''b'\\'' $c'");
+  for (const char* special : {"~", "*", "a;b", "a&b", "#a", "a\nb", "\"", "\\", "!", "(", "<", "|", "`", "{a,b}"})
+    EXPECT_EQ(shell_word(special), "'" + std::string(special) + "'");
+  LoadedKernel kernel;
+  kernel.name = "./my kernel.so";
+  EXPECT_EQ(replay_line(kernel, Job{parse_case("bf16 q1 k1 d1 seed=2"), "tile=64x64x2x4 schedule=3", {}}, "bits"),
+            "./flashproof replay --kernel './my kernel.so' --config 'tile=64x64x2x4 schedule=3' --check bits '" +
+                print(parse_case("bf16 q1 k1 d1 seed=2")) + "'");
+}
+
 TEST(WorkerProtocol, CarriesWhatTellsRunsApart) {
   Request request;
   request.run = {.c = parse_case("bf16 h2 q5 k6 d8 data=normal seed=3"),
