@@ -164,7 +164,10 @@ std::string print(const Record& record) {
 Record parse_record(const std::string& line) {
   return read_json(line, "flashproof-case", [](const Json& json) {
     Record record;
-    record.index = json.at("index");
+    if (const Json& index = json.at("index");
+        !index.is_number_integer() || (index.is_number_unsigned() && index.get<uint64_t>() > INT64_MAX))
+      throw UsageError("damaged flashproof-case: `index` is no whole number below 2^63");
+    record.index = json["index"];
     record.id = json.at("id");
     record.kernel = json.at("kernel");
     record.config = json.at("config");

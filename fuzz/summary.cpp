@@ -147,6 +147,7 @@ std::vector<Record> read_records(const std::string& directory) {
       try {
         records.push_back(parse_record(text.substr(begin, end - begin)));
         parse_case(records.back().text);  // a text that cannot be read is told with its line, too
+        if (records.back().index < 0) throw UsageError("`index` is below 0: no case of a campaign");
       } catch (const UsageError& error) {
         throw UsageError(shard.string() + " line " + std::to_string(number) + ": " + error.what() +
                          ". Remove that line to go on; its case will be run again");

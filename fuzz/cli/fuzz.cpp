@@ -1,6 +1,7 @@
 // `fuzz`: a campaign. Without arguments 60 seconds over every built-in kernel and then a planted bug, which must be
 // caught.
 #include <filesystem>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -12,6 +13,7 @@
 #include "fuzz/panel.h"
 #include "fuzz/reduce.h"
 #include "fuzz/report/report.h"
+#include "reference/errors.h"
 
 namespace flashproof {
 namespace {
@@ -42,10 +44,11 @@ std::vector<std::string> kernels_that_run_here() {
 
 /// A flag goes before the preset; without either the budget is a minute, or the manifest's.
 Settings settings_of(const Options& o) {
+  if (o.cases == 0)  // which would be no limit
+    throw UsageError("--cases: fuzz needs at least 1 case\n  example: flashproof fuzz cpu:flash2 --cases 1000");
   Settings s = o.settings;
-  if (s.directory.empty())
-    s.directory = s.resume ? newest_campaign() : std::string(campaigns_folder) + "/" + utc_stamp();
   if (s.resume) {
+    if (s.directory.empty()) s.directory = newest_campaign();
     const Manifest manifest = read_manifest(s.directory);
     s.seconds = manifest.seconds, s.cases = manifest.cases, s.kernels = manifest.kernels;
   }
@@ -69,10 +72,11 @@ CampaignEnd run_with_panel(const Settings& s) {
 }
 
 std::string again_line(const Settings& s, const Summary& summary) {
-  std::string line = "./flashproof fuzz " + joined(summary.manifest.kernels) +
-                     fmt::format(" --seed {} --cases {}", summary.manifest.seed, summary.cases);
+  std::string line = "./flashproof fuzz";
+  for (const std::string& kernel : summary.manifest.kernels) line += " " + shell_word(kernel);
+  line += fmt::format(" --seed {} --cases {}", summary.manifest.seed, summary.cases);
   if (!s.checks.empty()) line += " --check " + joined(s.checks, ",");
-  for (const std::string& data : s.data) line += " --data " + data;
+  for (const std::string& data : s.data) line += " --data " + shell_word(data);
   return line;
 }
 
@@ -80,8 +84,8 @@ void print_end(const Settings& s, const CampaignEnd& end) {
   fmt::print("{}stopped after {}: {}{}\n", page_of(end.summary), print_duration(end.seconds), name_of(end.reason),
              end.storage_error.empty() ? "" : ": " + end.storage_error);
   if (!end.internal_error.empty()) fmt::print("INTERNAL ERROR: {}\n", end.internal_error);
-  fmt::print("records in {}\nas a page: ./flashproof report {}\nthe same cases again: {}\n", s.directory, s.directory,
-             again_line(s, end.summary));
+  fmt::print("records in {}\nas a page: ./flashproof report {}\nthe same cases again: {}\n", s.directory,
+             shell_word(s.directory), again_line(s, end.summary));
 }
 
 /// The alarm is shown to work: a planted bug must be found. Returns 0, or the exit code of a failed show; 2 where there
@@ -130,6 +134,8 @@ int show_alarm(const Settings& main) {
 
 int fuzz(const Options& o) {
   Settings s = settings_of(o);
+  std::optional<NewCampaignFolder> folder;
+  if (s.directory.empty()) s.directory = folder.emplace(utc_stamp()).path();
   const bool bare =
       o.settings.kernels.empty() && o.preset.empty() && o.seconds < 0 && o.cases < 0 && !s.resume && s.data.empty();
   if (bare) s.seconds -= demo_seconds;

@@ -48,6 +48,7 @@ std::string joined(const std::vector<std::string>& words, const char* between) {
 }
 
 std::string read_text(const std::string& path) {
+  if (std::filesystem::is_directory(path)) throw UnavailableError("cannot read " + path + ": it is a folder");
   std::ifstream in(path, std::ios::binary);
   if (!in) throw UnavailableError("cannot read " + path + ": " + std::strerror(errno));
   std::ostringstream text;

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "fuzz/cli/named_case.h"
 #include "kernels/run_time_compiler.h"
 
 namespace {
@@ -53,10 +54,13 @@ TEST(CommandLine, WrongWordsGet64TheNearestRightWordAndAnExample) {
       {"fuz", "`fuzz`"},
       {"--vesion", "`--version`"},
       {"fuzz --sede 3", "`--seed`"},
+      {"bench compile extra", "takes no folder"},
       {"fuzz --for 3y", "10m"},
       {"fuzz --for 0", "no time above 0"},
       {"check cpu:flash2 bf16 --timeout 0s", "no time above 0"},
       {"fuzz --cases many", "no whole number"},
+      {"fuzz cpu:flash2 --cases 0", "at least 1"},
+      {"fuzz cpu:flash2 --resume --cases 0 --for 1s", "at least 1"},
       {"fuzz --preset smok", "`smoke`"},
       {"check cpu:flsh2 bf16", "cpu:flash2"},
       {"check gpu:flsh2 bf16", "gpu:flash2"},
@@ -356,11 +360,17 @@ TEST(CommandLine, ACampaignIsFoundByIdResumesAndReports) {
 
   auto other_case = nlohmann::json::parse(line);
   other_case["case"] = "bf16 q3 kk1";
-  for (const std::string& wrong : {other_case.dump(), std::string("{\"format\":\"flashproof-case\"}")}) {
+  std::vector<std::string> damage = {other_case.dump(), "{\"format\":\"flashproof-case\"}"};
+  for (const char* index : {"-3", "9.5", "99999999999999999999", "18446744073709551615"}) {
+    auto other_index = nlohmann::json::parse(line);
+    other_index["index"] = nlohmann::json::parse(index);
+    damage.push_back(other_index.dump());
+  }
+  for (const std::string& wrong : damage) {
     fs::copy(out, folder / "damaged", fs::copy_options::recursive | fs::copy_options::overwrite_existing);
     std::ofstream(folder / "damaged/cases/shard-0.jsonl", std::ios::app) << wrong << "\n";
     const Result damaged = run("status " + (folder / "damaged"));
-    EXPECT_EQ(damaged.code, 64);
+    EXPECT_EQ(damaged.code, 64) << wrong;
     EXPECT_TRUE(has(damaged.out, "line 10")) << damaged.out;
   }
 }
@@ -378,8 +388,28 @@ TEST(CommandLine, GateFailsOnAFindingAcceptsAKnownOneAndReportsOneThatPassesAgai
   EXPECT_TRUE(has(passes.out, "passes again: gone.bound.value.O")) << passes.out;
   std::ofstream(folder / "known.txt") << "no date and reason\n";
   EXPECT_EQ(run("gate cpu:flash2 --cases 5 --known " + (folder / "known.txt") + common + (folder / "c")).code, 64);
+  const Result list_is_folder =
+      run("gate cpu:flash2 --cases 5 --known " + folder.path.string() + common + (folder / "e"));
+  EXPECT_EQ(list_is_folder.code, 69);
+  EXPECT_TRUE(has(list_is_folder.out, "it is a folder")) << list_is_folder.out;
   std::ofstream(folder / "regressions/cases.txt") << "bf16 q3 kk1\n";
   EXPECT_EQ(run("gate cpu:flash2 --cases 5" + common + (folder / "d")).code, 64);
+}
+
+TEST(CommandLine, CampaignsOfOneSecondGetFoldersOfTheirOwn) {
+  const Folder folder;
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path);
+  {
+    const flashproof::NewCampaignFolder first("t"), second("t"), third("t");
+    EXPECT_EQ(first.path(), "flashproof-campaigns/t");
+    EXPECT_EQ(second.path(), "flashproof-campaigns/t-2");
+    EXPECT_EQ(third.path(), "flashproof-campaigns/t-3");
+    std::ofstream(second.path() + "/manifest.json") << "{}";
+  }
+  EXPECT_FALSE(fs::exists("flashproof-campaigns/t")) << "left empty";
+  EXPECT_TRUE(fs::exists("flashproof-campaigns/t-2/manifest.json"));
+  fs::current_path(before);
 }
 
 TEST(CommandLine, ACampaignOfAnOlderVersionIsReadReplayedAndNotGoneOnWith) {
@@ -462,6 +492,8 @@ TEST(CommandLine, PlantedBugsThatAreNotBuiltAreNoSuccess) {
   const Result absent = run(words + "last_key_dropped,window_off_by_one");
   EXPECT_EQ(absent.code, 2) << absent.out;
   EXPECT_NE(absent.out.find("2 of 2 bugs were not run; those that are not built: cmake --build"), std::string::npos);
+  EXPECT_TRUE(has(absent.out, "last_key_dropped                   not built")) << absent.out;
+  EXPECT_FALSE(has(absent.out, "no such file") || has(absent.out, "smallest witnesses")) << absent.out;
   const Result misspelt = run(words + "windw_off");
   EXPECT_EQ(misspelt.code, 64);
   EXPECT_NE(misspelt.out.find("the nearest is window_off_by_one"), std::string::npos) << misspelt.out;

@@ -66,9 +66,11 @@ TEST(Record, DamageIsAUsageErrorThatSaysWhat) {
   for (const char* wrong : {"", "[]", "null", "{}", "{\"format\":\"flashproof-case\",\"version\":1}",
                             "{\"format\":\"other\",\"version\":1}"})
     EXPECT_THROW(parse_record(wrong), UsageError) << wrong;
-  std::string wrong_type = line;
-  wrong_type.replace(wrong_type.find("\"index\":41"), 10, "\"index\":\"x\"");
-  EXPECT_THROW(parse_record(wrong_type), UsageError);
+  for (const char* index : {"\"x\"", "4.5", "true", "99999999999999999999", "9223372036854775808"}) {
+    std::string wrong_index = line;
+    wrong_index.replace(wrong_index.find("41"), 2, index);
+    EXPECT_THROW(parse_record(wrong_index), UsageError) << index;
+  }
   std::string wrong_status = line;
   wrong_status.replace(wrong_status.find("\"status\":\"pass\""), 15, "\"status\":\"fine\"");
   EXPECT_THROW(parse_record(wrong_status), UsageError);
