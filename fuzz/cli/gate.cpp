@@ -4,6 +4,7 @@
 // called so.) Known findings, flaky or not, are accepted until their day of expiry.
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -184,7 +185,8 @@ int gate(Options o) {
   Report regression_report;
   std::vector<Record> failures = run_regressions(regressions, o, regression_report);
   s.seconds = 0;
-  if (s.directory.empty()) s.directory = std::string(campaigns_folder) + "/gate-" + utc_stamp();
+  std::optional<NewCampaignFolder> folder_of_campaign;
+  if (s.directory.empty()) s.directory = folder_of_campaign.emplace("gate-" + utc_stamp()).path();
   CampaignEnd end;
   {
     Panel panel("flashproof gate · " + joined(s.kernels), 0, s.cases, s.directory);

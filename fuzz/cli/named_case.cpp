@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <tuple>
 
 #include "fuzz/cli/options.h"
 #include "fuzz/execute.h"
@@ -49,13 +50,27 @@ NamedCase by_id(const std::string& id, const std::string& campaign) {
 
 }  // namespace
 
+NewCampaignFolder::NewCampaignFolder(const std::string& name) {
+  std::error_code error;
+  fs::create_directories(campaigns_folder, error);
+  const std::string first = std::string(campaigns_folder) + "/" + name;
+  path_ = first;
+  for (int n = 2; !error && !fs::create_directory(path_, error) && !error; ++n) path_ = first + "-" + std::to_string(n);
+  if (error) throw UnavailableError("cannot create the campaign directory " + path_ + ": " + error.message());
+}
+
+NewCampaignFolder::~NewCampaignFolder() {
+  std::error_code holds_a_campaign;
+  fs::remove(path_, holds_a_campaign);
+}
+
 std::string newest_campaign() {
   std::string newest, started;
   if (fs::exists(campaigns_folder))
     for (const auto& entry : fs::directory_iterator(campaigns_folder)) {
       if (!fs::exists(entry.path() / "manifest.json")) continue;
       const std::string directory = entry.path().string(), start = read_manifest(directory).started;
-      if (newest.empty() || start > started) newest = directory, started = start;
+      if (std::tie(start, directory) > std::tie(started, newest)) newest = directory, started = start;
     }
   if (newest.empty()) throw UsageError(std::string("there is no campaign in ./") + campaigns_folder + "; name one");
   return newest;

@@ -22,7 +22,21 @@ NamedCase find_failing_case(const std::string& verb, const std::string& name, co
 
 /// Where campaigns go when no folder is named.
 constexpr const char* campaigns_folder = "flashproof-campaigns";
-/// The folder there whose campaign was started last. Throws UsageError when there is none.
+/// A folder that was not there before, flashproof-campaigns/NAME, or NAME-2, NAME-3, ... where another program has made
+/// the one before. Removed at the end if nothing was written into it. UnavailableError with the reason.
+class NewCampaignFolder {
+ public:
+  explicit NewCampaignFolder(const std::string& name);
+  ~NewCampaignFolder();
+  NewCampaignFolder(const NewCampaignFolder&) = delete;
+  NewCampaignFolder& operator=(const NewCampaignFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+/// The folder there whose campaign was started last; of those of one second the last by name. Throws UsageError when
+/// there is none.
 std::string newest_campaign();
 
 }  // namespace flashproof
