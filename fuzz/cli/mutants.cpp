@@ -2,6 +2,8 @@
 // default campaign looks for it with several seeds. Beside it stands what two usual test rules find
 // (fuzz/common_rules.h).
 #include <algorithm>
+#include <filesystem>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -78,6 +80,7 @@ Hunt hunt(const std::string& plugin, uint64_t seed, const Options& o) {
 }
 
 constexpr const char* no_use = "no use";
+constexpr const char* not_built = "not built";
 
 /// A rule finds a bug where it rejects the bug's output and accepts that of the right kernel on the same case: one that
 /// rejects both tells nothing.
@@ -93,8 +96,21 @@ std::string found_by(bool RuleVerdict::*rule, const std::vector<RuleVerdict>& bu
   return telling == 0 ? no_use : "missed";
 }
 
+/// Why the right kernel cannot run here, which then no bug in it can either; "" where it can.
+std::string lacks(const std::string& base) {
+  std::string reason;
+  try {
+    device_available(load_kernel(base), reason);
+  } catch (const UnavailableError& error) {
+    reason = error.what();
+  }
+  return reason;
+}
+
 Row examine(const Mutant& mutant, const Options& o, std::map<std::string, std::vector<RuleVerdict>>& right) {
-  Row row{mutant, {}, "-", "-", ""};
+  Row row{mutant, {}, "-", "-", lacks(mutant.base)};
+  if (row.unusable.empty() && !std::filesystem::exists(mutant.library)) row.unusable = not_built;
+  if (!row.unusable.empty()) return row;
   const LoadedKernel* kernel = nullptr;
   try {
     kernel = &load_kernel(mutant.library);
@@ -102,7 +118,6 @@ Row examine(const Mutant& mutant, const Options& o, std::map<std::string, std::v
     row.unusable = error.what();
     return row;
   }
-  if (!device_available(*kernel, row.unusable)) return row;
   for (int seed = 1; seed <= o.seeds; ++seed) {
     Hunt result = hunt(mutant.library, uint64_t(seed), o);
     if (interrupt_flag() && !result.found) return row;  // a hunt cut short says nothing
@@ -141,13 +156,13 @@ void print_row(const Row& row) {
     if (hunt.found && checks.find(hunt.check) == std::string::npos) checks += (checks.empty() ? "" : ",") + hunt.check;
   }
   const std::string verdict =
-      !row.unusable.empty() ? "not run"
+      !row.unusable.empty() ? row.unusable == not_built ? not_built : "not run"
       : row.found() == int64_t(row.hunts.size())
           ? "found"
           : fmt::format("SURVIVED {} of {} seeds", int64_t(row.hunts.size()) - row.found(), row.hunts.size());
   fmt::print("{:<34} {:<10} {:<22} {:<18} {:<8} {:<8} {}\n", row.mutant.name, verdict, checks, seconds, row.allclose,
              row.twice, row.mutant.title);
-  if (!row.unusable.empty()) fmt::print("    {}\n", row.unusable);
+  if (!row.unusable.empty() && row.unusable != not_built) fmt::print("    {}\n", row.unusable);
   if (const Witness* w = row.smallest())
     fmt::print("    {} keys, {} rows, reduced in {:.1f} s: {}{}\n", keys_of(*w), rows_of(*w), w->reduce_seconds,
                w->text, w->config.empty() ? "" : " with " + w->config);
@@ -198,6 +213,7 @@ int mutants(const Options& o) {
   const std::vector<Mutant> chosen = chosen_mutants(o);
   std::vector<Row> rows;
   std::map<std::string, std::vector<RuleVerdict>> right;
+  std::set<std::string> lacking;  // right kernels that cannot run here, told once each
   if (!o.json)
     fmt::print("{:<34} {:<10} {:<22} {:<18} {:<8} {:<8} {}\n", "planted bug", "verdict", "by", "seconds a seed",
                "allclose", "2x rule", "what is wrong");
@@ -205,7 +221,11 @@ int mutants(const Options& o) {
     Row row = examine(mutant, o, right);
     if (interrupt_flag()) break;
     rows.push_back(std::move(row));
-    if (!o.json) print_row(rows.back());
+    if (o.json) continue;
+    if (const std::string reason = lacks(mutant.base); reason.empty())
+      print_row(rows.back());
+    else if (lacking.insert(mutant.base).second)
+      fmt::print("{:<34} not run    {}\n", "all of " + mutant.base, reason);
   }
   const auto planned = int64_t(chosen.size());
   int64_t ran = 0, always = 0, allclose = 0, twice = 0;
@@ -242,8 +262,9 @@ int mutants(const Options& o) {
           "flashproof_mutants\n",
           planned - ran, planned);
     if (unusable_rule) fmt::print("{}: the rule rejects the right kernel's output on every usual case\n", no_use);
-    fmt::print("smallest witnesses: median {:.0f} keys, {:.0f} rows, reduced in {:.1f} s\n", median(keys),
-               median(row_counts), median(reduce_seconds));
+    if (!keys.empty())
+      fmt::print("smallest witnesses: median {:.0f} keys, {:.0f} rows, reduced in {:.1f} s\n", median(keys),
+                 median(row_counts), median(reduce_seconds));
   }
   if (interrupt_flag()) return 130;
   return always < ran ? 1 : ran == planned ? 0 : 2;
