@@ -2,7 +2,8 @@
 // judged.
 //
 // For a row i that sees a key, what stands further down going before what stands above it:
-//   NaN in a visible v_jc              O_ic must be NaN, even where dropout or underflow makes z or p 0
+//   NaN in a visible v_jc              O_ic must be NaN, even where dropout or underflow makes z or p 0 (`bound` does
+//                                      not ask it where all scores of the row may overflow)
 //   NaN in q_i or a visible k_j        O_i and L_i must be NaN
 //   infinity in a visible v_jc         O_ic is not judged
 //   infinity in q_i or a visible k_j   O_i and L_i are not judged

@@ -108,11 +108,29 @@ bool judge_empty(Judging& j, OutputId id, int64_t index, double result, double e
   return true;
 }
 
+/// The bounds, and the values that they are of.
+struct Statement {
+  const Values& values;
+  const Bounds& bounds;
+
+  /// Whether overflow may leave a row of O without any weight, so that not even a NaN of V gets there.
+  bool may_lose_row(int64_t row) const {
+    const std::vector<uint8_t>& known = values.output[int(OutputId::lse)].known;
+    if (known.empty() || !known[row]) return bounds.overflow_possible;
+    return bounds.bound[int(OutputId::lse)][row] == infinity;
+  }
+};
+
 /// NaN where it must be.
-bool judge_nan(Judging& j, OutputId id, int64_t index, double result) {
+bool judge_nan(Judging& j, OutputId id, int64_t index, double result, const Statement& statement) {
   const Judgement judgement = j.nonfinite.at(id, index);
   if (judgement == Judgement::judged) return false;
   if (judgement == Judgement::not_judged) return true;
+  const int64_t row = id == OutputId::o ? index / j.in.problem.value_dim : 0;
+  if (id == OutputId::o && j.nonfinite.at(OutputId::lse, row) == Judgement::judged && statement.may_lose_row(row)) {
+    ++j.unbounded;
+    return true;
+  }
   ++j.verdict.judged;
   if (!std::isnan(result))
     fail_element(j, id, index, "nan-lost", " is " + number_text(result) + "; a NaN that it reads must make it NaN");
@@ -166,9 +184,10 @@ void judge_finite(Judging& j, OutputId id, int64_t index, double result, double 
                       number_text(j.verdict.ratio) + " times)");
 }
 
-void judge_element(Judging& j, OutputId id, int64_t index, const OutputValues& values, double bound) {
-  const double result = tensor_of(j.outputs, id).at(index);
-  if (judge_nan(j, id, index, result)) return;
+void judge_element(Judging& j, OutputId id, int64_t index, const Statement& statement) {
+  const double result = tensor_of(j.outputs, id).at(index), bound = statement.bounds.bound[int(id)][index];
+  const OutputValues& values = statement.values.output[int(id)];
+  if (judge_nan(j, id, index, result, statement)) return;
   if (judge_empty(j, id, index, result, values.mid[index])) return;
   if (id == OutputId::o && !empty_o_defined(j.subject) && !j.in.problem.sink &&
       sees_no_key(j.in, locate(j.in.problem, id, index)))
@@ -187,15 +206,14 @@ void judge_element(Judging& j, OutputId id, int64_t index, const OutputValues& v
 }
 
 /// Elements that NaN in the inputs decides are judged in the whole tensor, the others in the sample.
-void judge_output(Judging& j, OutputId id, const OutputValues& values, const std::vector<double>& bounds) {
+void judge_output(Judging& j, OutputId id, const Statement& statement) {
   const Tensor& results = tensor_of(j.outputs, id);
-  for (int64_t index = 0; index < results.size(); ++index) {
-    const bool known = !values.known.empty() && values.known[index];
-    if (known)
-      judge_element(j, id, index, values, bounds[index]);
+  const auto& known = statement.values.output[int(id)].known;
+  for (int64_t index = 0; index < results.size(); ++index)
+    if (!known.empty() && known[index])
+      judge_element(j, id, index, statement);
     else
-      judge_nan(j, id, index, results.at(index));
-  }
+      judge_nan(j, id, index, results.at(index), statement);
 }
 
 std::string undeclared_fields(const Arithmetic& a) {
@@ -271,7 +289,7 @@ Verdict judge(const Case& c, const Subject& subject, std::span<const Run>, std::
     if (!is_judged(subject, c.problem, OutputId(id))) values.output[id] = {};
   const Bounds bounds = bound(j.in, j.arithmetic, values);
   for (int id = 0; id < output_count; ++id)
-    if (is_judged(subject, c.problem, OutputId(id))) judge_output(j, OutputId(id), values.output[id], bounds.bound[id]);
+    if (is_judged(subject, c.problem, OutputId(id))) judge_output(j, OutputId(id), {values, bounds});
   conclude(j, bounds);
   return j.verdict;
 }

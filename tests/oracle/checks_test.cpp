@@ -156,8 +156,15 @@ TEST(BoundCheck, IsInconclusiveWhereFormatsMayOverflow) {
   EXPECT_EQ(verdict.kind, "overflow");
 }
 
-/// t_v / (1 - rate) is infinite, and NaN times an exact 0: of channels without V, of dropped weights, of a row that sees
-/// its sink alone, of gradients. Where it is finite, NaN is a finding.
+/// All scores overflow to -infinity: a kernel may take such a row for one that sees no key, and no NaN of V gets there.
+TEST(BoundCheck, WantsNoNanWhereTheWholeRowMayOverflow) {
+  const std::string text = "bf16 q2 k2 d32 scale=1e-45 data=negative seed=0 set=v[0,1,0,21]:0xffc0";
+  const Fault zero = [](const PlannedRun&, const Inputs&, RunResult& r) { r.outputs.o.set_bits(21, 0); };
+  EXPECT_EQ(judged("bound", text, zero).status, Status::inconclusive);
+}
+
+/// t_v / (1 - rate) is infinite, and NaN times an exact 0: of channels without V, of dropped weights, of a row that
+/// sees its sink alone, of gradients. Where it is finite, NaN is a finding.
 TEST(BoundCheck, IsInconclusiveWhereTheFactorOfValuesOverflows) {
   for (const char* text :
        {"e4m3 k9 d16 dropout=0.5@1 descale data=one_hot_v", "e4m3 k1 d16 dropout=0.99@1 descale data=constant_v",
