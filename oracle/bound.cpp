@@ -118,7 +118,12 @@ struct Pass {
     if (state == nullptr) return;
     *state = row_state(in, model, panel, row.scores, row.weights, row.output, row.l);
     const bool dq = any_known(values[OutputId::dq], row_index * p.head_dim, p.head_dim), bias = asked(OutputId::dbias);
-    if (state->empty || (!dq && !bias)) return;
+    if (state->empty) {  // dQ is a factor times an empty sum
+      for (int64_t c = 0; state->overflow && c < p.head_dim; ++c)
+        store(OutputId::dq, row_index * p.head_dim + c, std::numeric_limits<double>::infinity());
+      return;
+    }
+    if (!dq && !bias) return;
     const PairRow pairs = pair_row(in, model, panel, row.scores, *state);
     if (bias) add_bias_row(row, pairs);
     if (!dq) return;

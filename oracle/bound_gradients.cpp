@@ -200,7 +200,7 @@ RowState row_state(const Inputs& in, const ErrorModel& model, const KeyPanel& pa
                    const WeightRow& weights, const OutputRow& output, const LogSumBound& l_bound) {
   RowState state;
   state.empty = scores.keys.empty();
-  state.overflow = weights.overflow || (weights.l > -infinity && value_factor_overflows(in, scores.at));
+  state.overflow = weights.overflow || value_factor_overflows(in, scores.at);
   state.l = weights.l;
   if (state.empty) return state;
   const bool exact = in.problem.direction == Direction::backward_exact;

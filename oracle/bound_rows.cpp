@@ -368,8 +368,7 @@ OutputRow output_row(const Inputs& in, const ErrorModel& model, const KeyPanel& 
   OutputRow result{std::vector<double>(dv, 0), std::vector<OutputBound>(dv)};
   const bool factor_overflows = value_factor_overflows(in, scores.at);
   if (n == 0) {
-    // A sink alone leaves the factor times an empty sum; a row without either is 0 by convention.
-    result.overflow = row.l > -infinity && factor_overflows;
+    result.overflow = factor_overflows;  // times an empty sum
     if (result.overflow) std::fill(result.bound.begin(), result.bound.end(), OutputBound{.output = infinity});
     return result;
   }

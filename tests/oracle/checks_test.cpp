@@ -164,7 +164,7 @@ TEST(BoundCheck, WantsNoNanWhereTheWholeRowMayOverflow) {
 }
 
 /// t_v / (1 - rate) is infinite, and NaN times an exact 0: of channels without V, of dropped weights, of a row that
-/// sees its sink alone, of gradients. Where it is finite, NaN is a finding.
+/// sees its sink or nothing, of gradients. Where it is finite, NaN is a finding.
 TEST(BoundCheck, IsInconclusiveWhereTheFactorOfValuesOverflows) {
   for (const char* text :
        {"e4m3 k9 d16 dropout=0.5@1 descale data=one_hot_v", "e4m3 k1 d16 dropout=0.99@1 descale data=constant_v",
@@ -183,6 +183,11 @@ TEST(BoundCheck, IsInconclusiveWhereTheFactorOfValuesOverflows) {
     };
     EXPECT_EQ(judged("bound", finite, zeros_are_nan).kind, "nan") << text;
   }
+  const SimulatedKernel normalized{.algorithm = test::Algorithm::flash1};  // which multiplies rows without keys, too
+  const Case empty_rows =
+      parse_case("e4m3 q9 k5 d32 bwd dropout=0.5@1 causal descale set=v_descale[0,0,0,0]:0x7f7fffff");
+  const Verdict verdict = judged("bound", empty_rows, normalized, test::subject_of(normalized, empty_rows.problem));
+  EXPECT_EQ(verdict.kind, "overflow") << verdict.why;
 }
 
 TEST(BoundCheck, SaysThatScoresMayBeOffByTooMuch) {
