@@ -163,8 +163,9 @@ Config parse_config(const char* text, bool is_simulated) {
       parse_tile(word.substr(5), config);
     } else if (is_simulated && word.starts_with("schedule=")) {
       const auto [stop, error] = std::from_chars(word.data() + 9, word.data() + word.size(), config.schedule);
-      if (error != std::errc() || stop != word.data() + word.size())
-        throw Rejected("config '" + std::string(word) + "': a schedule is an integer, 0 or more");
+      if (error != std::errc() || stop != word.data() + word.size() || config.schedule > most_schedule)
+        throw Rejected("config '" + std::string(word) + "': a schedule is an integer from 0 to " +
+                       std::to_string(most_schedule));
     } else {
       throw Rejected("config '" + std::string(word) + "' is not " +
                      (is_simulated ? "tile=... or schedule=..." : "tile=..."));

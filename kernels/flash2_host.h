@@ -26,6 +26,7 @@ std::string tile_name(const TileConfig&);
 /// The tiles of a table, each once and the smallest first, as values of the tunable `tile`: "16x32x2x1,64x64x2x4".
 std::string tile_values(std::span<const TileConfig> table);
 
+constexpr uint64 most_schedule = 9999;
 /// Throws Rejected for another key or value. `schedule`, the seed of the simulated multiprocessor, only where it
 /// `is_simulated`.
 Config parse_config(const char* text, bool is_simulated);

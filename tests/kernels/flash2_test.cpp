@@ -189,10 +189,11 @@ TEST(Flash2, RefusesWithAReasonWhatItDoesNotDo) {
   EXPECT_NE(rejection("e5m2 q10 k10 d24").find("multiples of 16"), std::string::npos);
   EXPECT_NE(rejection("bf16 q10 k10 d64 softcap=1e-40").find("softcap"), std::string::npos);
   EXPECT_NE(rejection("bf16 q10 k10 d64", "tile=48x64x2x4").find("48x64x2x4"), std::string::npos);
-  for (const char* config :
-       {"tile=64", "tile=64x64x2", "tile=64x64x2x4x1", "tile=0x64x2x4", "tile=64x64x2x4y", "tile=16x1073741824x2x1",
-        "tile=64x64x2x4,tile=64x64x2x4", "schedule=-1", "schedule=1.5", "schedule=1 schedule=1", "splits=2"})
+  for (const char* config : {"tile=64", "tile=64x64x2", "tile=64x64x2x4x1", "tile=0x64x2x4", "tile=64x64x2x4y",
+                             "tile=16x1073741824x2x1", "tile=64x64x2x4,tile=64x64x2x4", "schedule=-1", "schedule=10000",
+                             "schedule=1.5", "schedule=1 schedule=1", "splits=2"})
     EXPECT_NE(rejection("bf16 q10 k10 d64", config).find("config '"), std::string::npos) << config;
+  EXPECT_EQ(rejection("bf16 q10 k10 d64", "schedule=9999"), "");
   EXPECT_THROW(flash2::parse_config("schedule=1", false), Rejected);
 
   const Inputs in = inputs_of("bf16 q10 k10 d64");
