@@ -76,8 +76,9 @@ std::string shares_of(const CaseSizes::Summary& s) {
     const std::string count = fmt::format("{} of {} cases", part, whole);
     return whole == 0 ? count : count + fmt::format(" ({:.1f} %)", 100.0 * double(part) / double(whole));
   };
-  return "3 or more tiles of keys and 2 of rows: " + share(s.several_tiles, s.tiled) +
-         "; 4096 or more keys: " + share(s.long_keys, s.cases);
+  const std::string tiles =
+      s.tiled == 0 ? "" : "3 or more tiles of keys and 2 of rows: " + share(s.several_tiles, s.tiled) + "; ";
+  return tiles + "4096 or more keys: " + share(s.long_keys, s.cases);
 }
 
 }  // namespace flashproof

@@ -44,7 +44,7 @@ TEST(CaseSizes, WithoutADeclaredTileOnlyLengthsCount) {
   EXPECT_EQ(s.several_tiles, 1);
   EXPECT_EQ(shares_of(s),
             "3 or more tiles of keys and 2 of rows: 1 of 1 cases (100.0 %); 4096 or more keys: 1 of 2 cases (50.0 %)");
-  EXPECT_EQ(shares_of(CaseSizes().summary()).find("nan"), std::string::npos);
+  EXPECT_EQ(shares_of(CaseSizes().summary()), "4096 or more keys: 0 of 0 cases");
   EXPECT_FALSE(CaseSizes().summary().quartiles[int(Measure::rows)]);
 }
 
