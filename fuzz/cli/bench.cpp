@@ -337,6 +337,9 @@ int bench_activations(const Options& o) {
 
 int bench(const Options& o) {
   if (o.what.empty()) return list_benches(o.json);
+  if (!o.directory.empty() && o.what != "activations")
+    throw UsageError("bench " + o.what + " takes no folder, and `" + o.directory +
+                     "` follows it\n  example: flashproof bench " + o.what);
   if (o.what == "oracle") return bench_oracle(o);
   if (o.what == "hardware") return bench_hardware(o);
   if (o.what == "accuracy") return bench_accuracy(o);
@@ -354,7 +357,9 @@ int bench(const Options& o) {
 
 void add_bench(CommandLine& line) {
   auto o = std::make_shared<Options>();
-  line.verb("bench", "the oracle's speed, accuracy tables, real activations", "bench oracle", [o] { return bench(*o); })
+  line.verb("bench",
+            "the oracle's and the hardware models' speed, accuracy tables, real activations, kernels' compilation",
+            "bench oracle", [o] { return bench(*o); })
       .word("WHAT", o->what, false, "oracle, accuracy, activations, hardware or compile; without, what they are")
       .word("DIR", o->directory, false, "activations: the folder of safetensors files")
       .list("--kernel", o->kernels, "activations: kernels (all of the CPU)")
@@ -363,7 +368,8 @@ void add_bench(CommandLine& line) {
       .option("--seeds", o->seeds, "accuracy: draws of the data (5)")
       .option("--repetitions", o->repetitions, "oracle, hardware: measurements of which the median is taken (7)")
       .positive_duration("--slice", o->seconds, "oracle: time for a size of cases in each repetition (2s)")
-      .option("--count", o->compile.count, "compile: random TileConfigs (200)")
+      .option("--count", o->compile.count,
+              "compile: random TileConfigs (200), each about 1 s; the production ones 0.7 s each, 34 of them")
       .option("--seed", o->compile.seed, "compile: what draws them (1)")
       .option("--architecture", o->compile.architecture, "compile: the chip (sm_90a)")
       .flag("--json", o->json, "one JSON object on stdout");
