@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include "fuzz/build_info.h"
 #include "fuzz/campaign_directory.h"
 #include "fuzz/certificates.h"
 #include "fuzz/cli/options.h"
 #include "fuzz/cli/verbs.h"
+#include "fuzz/device_memory.h"
 #include "fuzz/steady_seconds.h"
 #include "kernels/hardware/certify.h"
 #include "reference/errors.h"
@@ -55,7 +57,15 @@ void keep_or_tell(const Certificate& certificate) {
   }
 }
 
+/// The CUDA runtime calls a driver that is not there one that is too old.
+void require_driver() {
+  std::string reason;
+  if (std::string(build_info().cuda) != "none" && !cuda_available(reason))
+    throw UnavailableError("certify: " + reason + "; it needs an NVIDIA GPU");
+}
+
 int certify_verb(const Options& o) {
+  require_driver();
   const double start = now();
   const Certificate certificate = certify(
       [&](const std::string& what) { fmt::print(stderr, "certify: {}, {}\n", what, print_duration(now() - start)); });
