@@ -30,7 +30,8 @@ void add_check(CommandLine& line) {
       .words("CASE", o->words, true, "the case's text (reference/README.md)")
       .option("--config", o->config, "the kernel's tunables, e.g. tile_m=64,tile_n=32; its own choice without")
       .list("--check", o->checks, "only these checks (`flashproof list checks`)")
-      .option("--dump", o->dump, "write inputs, output bits, exact values and bounds into this folder")
+      .option("--dump", o->dump,
+              "write inputs, output bits, exact values (6 ms of one core each) and bounds into this folder")
       .positive_duration("--timeout", o->limits.seconds, "limit of one run (20s)")
       .flag("--in-process", o->in_process, "run the kernel in this process, for a debugger: a crash ends the program")
       .flag("--json", o->json, "one JSON object on stdout");

@@ -10,6 +10,7 @@
 #include "fuzz/campaign_directory.h"
 #include "fuzz/case_files.h"
 #include "fuzz/record.h"
+#include "fuzz/steady_seconds.h"
 #include "oracle/bound.h"
 #include "reference/errors.h"
 
@@ -18,15 +19,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The exact values of one output; each costs a pass over the element's row, so all cores share them.
+/// The exact values of one output; each costs a pass over the element's row, so all cores share them. A line on stderr
+/// every 3 s.
 std::vector<std::string> exact_values(const Inputs& inputs, OutputId id, const OutputValues& values) {
+  constexpr double pause = 3;
+  const double start = now();
   std::vector<std::string> exact(values.mid.size());
   std::atomic<size_t> next = 0;
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < std::max(1u, std::thread::hardware_concurrency()); ++t)
-    threads.emplace_back([&] {
-      for (size_t index; (index = next++) < exact.size();)
+    threads.emplace_back([&, tells = t == 0, told = start]() mutable {
+      for (size_t index; (index = next++) < exact.size();) {
         if (values.known[index]) exact[index] = value_hex128(inputs, id, int64_t(index));
+        if (!tells || now() - told < pause) continue;
+        told = now();
+        fmt::print(stderr, "flashproof: --dump: {:.0f} s, exact values of {} of {} elements of {}\n", told - start,
+                   index, exact.size(), name_of(id));
+      }
     });
   for (std::thread& thread : threads) thread.join();
   return exact;
