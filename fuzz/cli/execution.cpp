@@ -71,8 +71,10 @@ class ProgressLine {
   std::thread clock_;  ///< last: it reads the others
 };
 
-/// Notes why checks that were asked for are not for this case.
+/// Notes why checks that were asked for are not for this case. A verdict without a run is of the kernel's description:
+/// what it declares is not known then.
 void add_unfit(Execution& e) {
+  if (e.runs.empty() && !e.judgement.verdicts.empty()) return;
   const auto asked = [&e](const char* id) { return std::count(e.job.checks.begin(), e.job.checks.end(), id) > 0; };
   for (const Check& check : all_checks()) {
     if (check.unfit == nullptr || !asked(check.id) || !e.judgement.rejected.empty()) continue;

@@ -152,11 +152,12 @@ TEST(CommandLine, WhatIsNotThereGets69) {
 
 TEST(CommandLine, APlugInWhoseArithmeticIsNoneIsNamed) {
   const std::string plugin = FLASHPROOF_TEST_PLUGINS "/unusable_8.so";
-  for (const auto& [words, code] :
-       {std::pair("check " + plugin + " bf16", 1), std::pair("fuzz --cases 1 --out /tmp/never-made " + plugin, 69)}) {
+  for (const auto& [words, code] : {std::pair("check " + plugin + " bf16 --check bits", 1),
+                                    std::pair("fuzz --cases 1 --out /tmp/never-made " + plugin, 69)}) {
     const Result result = run(words);
     EXPECT_EQ(result.code, code) << result.out;
     EXPECT_TRUE(has(result.out, plugin + ": its arithmetic() answers `tile=huge`")) << result.out;
+    EXPECT_FALSE(has(result.out, "does not declare")) << result.out;
   }
 }
 
