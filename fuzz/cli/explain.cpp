@@ -37,26 +37,28 @@ std::string joined_list(const std::vector<std::string>& list, const char* none) 
   return text.empty() ? none : text;
 }
 
-std::string line_of(const Cause& cause) {
+/// A cause counts elements over all `runs`, a pattern those of one.
+std::string line_of(const Cause& cause, int64_t runs) {
   std::string line =
       fmt::format("  {:4.2f}  {:<9} {}{}", cause.score, cause.category, cause.sentence, words_of(cause.scope));
   if (!cause.detail.empty()) line += ": " + cause.detail;
   line += fmt::format("  [{}]", cause.id);
   if (cause.wrong > 0)
-    line += fmt::format("\n        explains {} of {} wrong elements, contradicts {} right ones", cause.explained,
-                        cause.wrong, cause.contradicted);
+    line += fmt::format("\n        explains {} of {} wrong elements{}, contradicts {} right ones", cause.explained,
+                        cause.wrong, runs > 1 ? fmt::format(" of the {} runs", runs) : "", cause.contradicted);
   return line + "\n";
 }
 
 std::string causes_of(const Explanation& e) {
-  std::string text = fmt::format("causes        held against {} runs\n", e.observed_runs);
+  std::string text =
+      fmt::format("causes        held against {} run{}\n", e.observed_runs, e.observed_runs == 1 ? "" : "s");
   if (e.untried > 0) text += fmt::format("  no time for {} of them: --for gives more\n", e.untried);
   if (e.tied())
     text += "  too few wrong elements to tell these apart\n";
   else if (!e.fits())
     text += "  no named cause fits; the nearest are\n";
   for (size_t n = 0; n < std::min(most_causes, e.causes.size()); ++n)
-    if (!e.fits() || e.causes[n].score >= e.causes.front().score - 0.25) text += line_of(e.causes[n]);
+    if (!e.fits() || e.causes[n].score >= e.causes.front().score - 0.25) text += line_of(e.causes[n], e.observed_runs);
   return text;
 }
 
