@@ -6,9 +6,9 @@
 #pragma once
 #include <type_traits>
 
-#include "kernels/instruction_types.h"
 #include "kernels/hardware/convert.h"
 #include "kernels/hardware/ex2.h"
+#include "kernels/instruction_types.h"
 #include "kernels/simulator/fragments.h"
 #include "kernels/simulator/machine.h"
 
